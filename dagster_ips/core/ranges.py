@@ -110,7 +110,7 @@ class ChangeRange:
     ) -> ChangeRange:
         """Unite one ``(lower, upper)`` per changed file; a None leaves that side open. No files give ``nothing``."""
         if not bounds:
-            return cls(column, RangeKind.UNBOUNDED, has_null=True) if has_null else cls.nothing(column)
+            return cls.everything(column) if has_null else cls.nothing(column)
         lowest = _extreme(min, [lower for lower, _ in bounds])
         highest = _extreme(max, [upper for _, upper in bounds])
         if lowest is None or highest is None:

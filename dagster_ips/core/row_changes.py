@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import reduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,7 @@ def all_together(changes: Iterable[RowChanges]) -> RowChanges:
         >>> all_together([RowChanges(added=1), RowChanges(added=2, removed=1)]).added
         3
     """
-    found = RowChanges()
-    for each in changes:
-        found = found.plus(each)
-    return found
+    return reduce(RowChanges.plus, changes, RowChanges())
 
 
 def _sum(one: Decimal | float | None, other: Decimal | float | None) -> Decimal | float | None:

@@ -34,5 +34,5 @@ def seconds_of_run(size_bytes: int, past: Sequence[PastRun]) -> float | None:
     if len({run.size_bytes for run in past}) < _FEW:
         return float(median(run.seconds for run in past))
     slope, start = linear_regression([run.size_bytes for run in past], [run.seconds for run in past])
-    line = start + max(slope, 0.0) * size_bytes if slope > 0 else median(run.seconds for run in past)
+    line = start + slope * size_bytes if slope > 0 else median(run.seconds for run in past)
     return float(max(line, min(run.seconds for run in past)))

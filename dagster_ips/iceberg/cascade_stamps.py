@@ -56,7 +56,7 @@ def _consumed(metadata: TableMetadata, capture: Capture, target: TableMetadata |
 
 def _changes_rows(snapshot: Snapshot) -> bool:
     """Whether it may have, by its summary; the last commit of a statement block counts too, though it adds none."""
-    return CASCADE in snapshot.summary or not (snapshot.only_moves or snapshot.changes_no_file)
+    return CASCADE in snapshot.summary or not snapshot.keeps_rows
 
 
 def _of(snapshot: Snapshot) -> Cascade:

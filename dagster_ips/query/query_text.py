@@ -14,6 +14,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.tokens import TokenType
 
+from dagster_ips.core.ranges import quoted
 from dagster_ips.core.varying import OF_THE_MOMENT
 from dagster_ips.query.deterministic_sql import (
     AGGREGATES,
@@ -79,7 +80,7 @@ class Query:
         text, at = [], 0
         for span in self.spans:
             text += [self.text[at : span.start], "" if span.source is None else names[span.source]]
-            text += [f" AS {_quoted(span.alias)}"] if span.alias else []
+            text += [f" AS {quoted(span.alias)}"] if span.alias else []
             at = span.end + 1
         return "".join([*text, self.text[at:]])
 
@@ -383,7 +384,3 @@ _LONGEST = 80
 
 def _first_line(error: Exception) -> str:
     return re.sub(r"\x1b\[\d+m", "", str(error)).splitlines()[0]
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import EdgeState
-from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.file_set import Bite
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.limits import Limits, snapshots_within
@@ -20,8 +19,6 @@ from dagster_ips.iceberg.bites import appended_bite, live_bite
 from dagster_ips.iceberg.change_reader import ChangedFiles, live_files
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
-
-_NO_FILES = ChangedFiles(ChangeSet())
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ def share_of(
     """
     head, limits = source.ancestry(tracked.ref).head, tracked.limits
     if head is None:
-        return BacklogShare(None, _NO_FILES)
+        return BacklogShare(None, ChangedFiles.nothing())
     if interval is None:
         share = _first_read(storage, source, limits, head)
     elif state.file_set is not None:

@@ -171,5 +171,5 @@ def _others(metadata: TableMetadata, before: int | None, backfill: str) -> Itera
         if snapshot.snapshot_id == before:
             return
         is_of_it = backfill in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids
-        if not (is_of_it or snapshot.keeps_rows or snapshot.changes_no_file):
+        if not (is_of_it or snapshot.keeps_rows):
             yield snapshot.snapshot_id
