@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dagster_ips.errors import UnresolvedQueryError
@@ -30,8 +30,3 @@ def query_over(session: SparkSession, text: str, frames: Mapping[str, DataFrame]
 def types_of(frame: DataFrame) -> list[tuple[str, str]]:
     """The columns of ``frame``: name and type in Spark's SQL."""
     return [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
-
-
-def renamed_to(frame: DataFrame, names: Iterable[str]) -> DataFrame:
-    """``frame`` with its columns called ``names``, in order."""
-    return frame.toDF(*names)

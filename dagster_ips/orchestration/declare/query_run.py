@@ -21,7 +21,7 @@ from dagster_ips.query.refresh_choice import PastRefresh, Refresh, SourceSize, s
 from dagster_ips.query.spark_dialect import UnsupportedError, in_spark, written_again
 from dagster_ips.query.top_grouping import Grouping
 from dagster_ips.spark.plans import are_alike
-from dagster_ips.spark.queries import query_over, renamed_to, types_of
+from dagster_ips.spark.queries import query_over, types_of
 from dagster_ips.spark.writes.group_parts import Aggregates
 from dagster_ips.view import IcdcView
 
@@ -53,15 +53,15 @@ class QueryRun:
             case Strategy.FULL | Strategy.NOTHING:
                 return MaintainedRows(self._everything(), Replace()), step
             case Strategy.APPEND:
-                return MaintainedRows(self._named(self._rows(step), self._names), Append()), step
+                return MaintainedRows(self._rows(step).toDF(*self._names), Append()), step
             case Strategy.COMBINE:
                 return MaintainedRows(self._weighted(step), self._combine), step
             case Strategy.KEYS:
                 names = [self._names[place] for place in step.keys]
                 affected = self._affected(step)
                 rows = self._rows(step, affected)
-                made = self._groups(rows) if self._grouping else self._named(rows, self._names)
-                return MaintainedRows(made, ReplaceKeys(tuple(names)), renamed_to(affected, names)), step
+                made = self._groups(rows) if self._grouping else rows.toDF(*self._names)
+                return MaintainedRows(made, ReplaceKeys(tuple(names)), affected.toDF(*names)), step
 
     def foreseen(self) -> Iterator[ForeseenStep]:
         """What a run would do if only one source changed, regardless of the cost."""
@@ -162,7 +162,7 @@ class QueryRun:
 
     def _why_not_kept(self, plan: MaintenancePlan, grouping: Grouping, result: Sequence[QueryColumn]) -> str | None:
         """Why the groups can't be stored in a form to which changes can be added; None if they can."""
-        rows = self._named(self._over(in_spark(plan.all_rows), plan.tables), _row_names(grouping, result))
+        rows = self._over(in_spark(plan.all_rows), plan.tables).toDF(*_row_names(grouping, result))
         try:
             groups = Aggregates.over(rows, grouping.combine, table=self.asset).groups(rows)
         except AggregateError as error:
@@ -214,17 +214,14 @@ class QueryRun:
     def _groups(self, rows: DataFrame) -> DataFrame:
         """The groups of ``rows``, which hold keys and values, with the hidden columns that are stored with them."""
         assert self._grouping is not None  # noqa: S101  # callers have checked it
-        named = self._named(rows, _row_names(self._grouping, self._result))
+        named = rows.toDF(*_row_names(self._grouping, self._result))
         aggregates = Aggregates.over(named, self._combine, table=self.asset)
         return aggregates.groups(named)
 
     def _weighted(self, step: MaintenanceStep) -> DataFrame:
         assert self._grouping is not None  # noqa: S101  # as above
         rows = self._rows(step, None if step.affected is None else self._affected(step))
-        return self._named(rows, [*_row_names(self._grouping, self._result), WEIGHT])
-
-    def _named(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
-        return renamed_to(rows, names)
+        return rows.toDF(*_row_names(self._grouping, self._result), WEIGHT)
 
     def _over(
         self, text: str, reads: frozenset[str] | set[str], more: Mapping[str, DataFrame] | None = None

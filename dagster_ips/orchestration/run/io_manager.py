@@ -60,7 +60,7 @@ from dagster_ips.orchestration.run.data_versions import (
     record_input,
     record_versions,
 )
-from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in, partition_metadata, run_metadata
+from dagster_ips.orchestration.run.run_metadata import RunReport, captured_metadata, older_rows_in, run_metadata
 from dagster_ips.orchestration.run.runs import RunInputs, Runs, order_new_table
 from dagster_ips.orchestration.run.step_try import StepTries
 from dagster_ips.orchestration.run.unreadable_inputs import reads
@@ -213,7 +213,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         )
         context.add_output_metadata(run_metadata(report))
         for partition, count in captured.by_partition.items():
-            step.add_asset_metadata(partition_metadata(count), asset_key=key, partition_key=partition)
+            step.add_asset_metadata(captured_metadata(count), asset_key=key, partition_key=partition)
         if report.older:
             context.log.warning("%s: %s", table, report.older)
         partitions = context.asset_partition_keys if context.has_asset_partitions else ()

@@ -86,18 +86,14 @@ def run_metadata(report: RunReport) -> dict[str, Any]:
     return shown
 
 
-def partition_metadata(count: Count) -> dict[str, Any]:
-    """The additional metadata of one partition in a run of several."""
-    return _captured(count)
+def captured_metadata(count: Count) -> dict[str, Any]:
+    """What a run captured, or of it one partition in a run of several."""
+    return {"files captured": count.files, "rows captured": count.rows, "bytes captured": count.size_bytes}
 
 
 def of_run(name: str) -> str:
     """The name of a number that covers all partitions of a run."""
     return f"whole run: {name}"
-
-
-def _captured(count: Count) -> dict[str, Any]:
-    return {"files captured": count.files, "rows captured": count.rows, "bytes captured": count.size_bytes}
 
 
 def _sentence(report: RunReport) -> str:
@@ -153,7 +149,7 @@ def _limited(share: BacklogShare) -> Iterator[str]:
 def _numbers(report: RunReport) -> dict[str, Any]:
     stats = [view.stats for view in report.views.values()]
     of_source = [s.source_size_bytes for s in stats if s.source_size_bytes is not None]
-    numbers = _captured(
+    numbers = captured_metadata(
         Count(sum(s.files for s in stats), sum(s.rows for s in stats), sum(s.size_bytes for s in stats))
     )
     if len(of_source) == len(stats):
