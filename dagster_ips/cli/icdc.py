@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import click
 
+from dagster_ips.cli.text_format import at_json, at_text
 from dagster_ips.core.history_place import Place
 from dagster_ips.core.size_text import size_text
-from dagster_ips.core.time_text import moment
-from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.capture.interval_tables import IntervalTable, IntervalTables
 from dagster_ips.orchestration.run.known_consumers import KnownTable
@@ -66,8 +65,8 @@ def _as_json(made: IntervalTable, name: str) -> dict[str, object]:
     return {
         "table": name,
         "source": made.source,
-        "from_exclusive": _watermark(made.from_exclusive),
-        "to_inclusive": _watermark(made.to_inclusive),
+        "from_exclusive": at_json(made.from_exclusive),
+        "to_inclusive": at_json(made.to_inclusive),
         "files": len(changes.touched),
         "rows_in_added_files": changes.row_count,
         "may_remove_rows": changes.may_remove_rows,
@@ -78,11 +77,11 @@ def _as_json(made: IntervalTable, name: str) -> dict[str, object]:
 
 def _text(made: IntervalTable, name: str) -> str:
     changes = made.changes
-    start = f"after snapshot {_at(made.from_exclusive)}" if made.from_exclusive else "from the beginning"
+    start = f"after snapshot {at_text(made.from_exclusive)}" if made.from_exclusive else "from the beginning"
     gone = ", and rows of other files may have been removed" if changes.may_remove_rows else ""
     added = f"{len(changes.added)} added files with {changes.row_count} rows, {size_text(changes.size_bytes)}"
     lines = [
-        f"{made.source} {start} up to snapshot {_at(made.to_inclusive)}: {added}{gone}.",
+        f"{made.source} {start} up to snapshot {at_text(made.to_inclusive)}: {added}{gone}.",
         f"Read it from {name}, which has no data files of its own:",
         *(f"  {what:8} {sql}" for what, sql in _statements(made, name).items()),
         "While it exists, ips_hygiene keeps those snapshots. To drop it:",
@@ -97,11 +96,3 @@ def _statements(made: IntervalTable, name: str) -> dict[str, str]:
         return {"added": f"SELECT * FROM {name}"}  # noqa: S608  # its parts are quoted
     before, after = (f"SELECT * FROM {name} VERSION AS OF '{tag}'" for tag in ("before", "after"))  # noqa: S608  # as above
     return {"added": f"{after} EXCEPT ALL {before}", "removed": f"{before} EXCEPT ALL {after}"}
-
-
-def _watermark(at: Watermark | None) -> dict[str, str] | None:
-    return {"snapshot_id": str(at.snapshot_id), "at": moment(at.timestamp_ms)} if at else None
-
-
-def _at(at: Watermark) -> str:
-    return f"{at.snapshot_id} ({moment(at.timestamp_ms)})"

@@ -6,12 +6,11 @@ import click
 import dagster as dg
 
 from dagster_ips.cli.context import Workplace, who_is_asking
+from dagster_ips.cli.text_format import at_text
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.history_place import Everywhere, Place
 from dagster_ips.core.size_text import size_text
-from dagster_ips.core.time_text import moment
-from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import InstanceError, StateUnreadableError
 from dagster_ips.exactly_once.administration import Rewind
 from dagster_ips.exactly_once.effects import Effect, effect
@@ -79,8 +78,8 @@ def _preview(planned: Rewind) -> str:
     pending = planned.pending
     partitions = "" if pending.partitions is None else f", {pending.partitions} partitions"
     return (
-        f"{planned.edge}: moves back from snapshot {_at(planned.before)} to {_at(planned.after)}. Will be read again: "
-        f"{pending.snapshots} snapshots, {pending.files} files, {pending.rows} rows, "
+        f"{planned.edge}: moves back from snapshot {at_text(planned.before)} to {at_text(planned.after)}. "
+        f"Will be read again: {pending.snapshots} snapshots, {pending.files} files, {pending.rows} rows, "
         f"{size_text(pending.size_bytes)}{partitions}."
     )
 
@@ -113,13 +112,9 @@ def _report(workplace: Workplace, known: KnownConsumer, state: EdgeState) -> Non
                     "why": done.why,
                     "number": done.number,
                     # As text: JavaScript would round a snapshot's id.
-                    "consumed before": _at(done.before),
-                    "consumed now": _at(done.after),
+                    "consumed before": at_text(done.before),
+                    "consumed now": at_text(done.after),
                 },
             )
         )
     click.echo(f"Done (number {done.number}).")
-
-
-def _at(watermark: Watermark | None) -> str:
-    return f"{watermark.snapshot_id} ({moment(watermark.timestamp_ms)})" if watermark else "nothing"

@@ -12,11 +12,10 @@ import click
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.progress import shown_while
-from dagster_ips.cli.text_format import table
+from dagster_ips.cli.text_format import at_json, table
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.size_text import size_text
 from dagster_ips.core.time_text import age, moment
-from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
@@ -129,7 +128,7 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
     partitions: list[dict[str, Any]] = [
         {
             "partition": key,
-            "consumed_up_to": _watermark(at),
+            "consumed_up_to": at_json(at),
             "failed_in": runs_that_failed(failed).get(key),
             "without_output_in": runs_without_output(failed).get(key),
             "held_back": key in blocked,
@@ -164,10 +163,6 @@ def _tried(partition: Mapping[str, Any]) -> str:
         return f"run {run_id}, which failed"
     run_id = partition["without_output_in"]
     return f"run {run_id}, which yielded nothing" if run_id else "-"
-
-
-def _watermark(at: Watermark | None) -> dict[str, str] | None:
-    return {"snapshot_id": str(at.snapshot_id), "at": moment(at.timestamp_ms)} if at else None
 
 
 def _now_ms() -> int:

@@ -11,7 +11,7 @@ import click
 
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.progress import shown_while
-from dagster_ips.cli.text_format import table
+from dagster_ips.cli.text_format import at_text, table
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import size_text
 from dagster_ips.core.time_text import age, moment
@@ -109,7 +109,7 @@ def _row(each: EdgeStatus) -> Sequence[str]:
     return (
         each.edge.consumer,
         each.edge.upstream,
-        _at(None if state.is_beginning else state.committed),
+        at_text(None if state.is_beginning else state.committed),
         str(state.number),
         waits,
         _lag(pending),
@@ -127,7 +127,7 @@ def _lag(pending: Pending | None) -> str:
 def _line_row(line: LineState) -> Sequence[str]:
     keys = sorted(line.touched)
     named = ", ".join(keys[:_MOST]) + (", …" if len(keys) > _MOST else "")
-    return (line.edge.consumer, line.edge.upstream, _at(line.scanned), f"{len(keys)}: {named}" if keys else "none")
+    return (line.edge.consumer, line.edge.upstream, at_text(line.scanned), f"{len(keys)}: {named}" if keys else "none")
 
 
 def _line_as_json(line: LineState) -> dict[str, Any]:
@@ -151,12 +151,8 @@ def _remarks(status: EdgeStatus) -> list[str]:
             "correct the name in iceberg_asset(..., table=...) or in table(...)"
         )
     if state.reread_to:
-        remarks.append(f"was rewound; the next run reads up to {_at(state.reread_to)} again")
+        remarks.append(f"was rewound; the next run reads up to {at_text(state.reread_to)} again")
     return remarks + [f"{each.kind} on {moment(each.at_ms)} by {each.who}: {each.why}" for each in state.interventions]
-
-
-def _at(watermark: Watermark | None) -> str:
-    return f"{watermark.snapshot_id} ({moment(watermark.timestamp_ms)})" if watermark else "nothing"
 
 
 def _as_json(each: EdgeStatus) -> dict[str, Any]:

@@ -1,8 +1,11 @@
-"""Tables as text."""
+"""Tables and watermarks as text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from dagster_ips.core.time_text import moment
+from dagster_ips.core.watermark import Watermark
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -16,3 +19,13 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (headings, *rows)]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def at_text(at: Watermark | None) -> str:
+    """The snapshot consumed up to, and its time."""
+    return f"{at.snapshot_id} ({moment(at.timestamp_ms)})" if at else "nothing"
+
+
+def at_json(at: Watermark | None) -> dict[str, str] | None:
+    """The same for programs."""
+    return {"snapshot_id": str(at.snapshot_id), "at": moment(at.timestamp_ms)} if at else None
