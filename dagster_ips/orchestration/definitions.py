@@ -79,7 +79,8 @@ def with_incremental(
     together = {key: WatchedTables(manager.catalog) for key, manager in managers.items()}
     watched = _watched(definitions.assets or (), metadata, managers, together)
     outside = _outside(specs, managers)
-    _require_own_tables(definitions.assets or (), metadata, managers, outside)
+    tidied = _tidied(definitions.assets or (), metadata, managers)
+    _require_own_tables(tidied, managers, outside)
     _require_mapped(definitions.assets or (), watched, outside)
     completeness = Completeness(watched, _outside_watches(specs, outside, together))
     own, bound = _bound_sensors(definitions.sensors or (), watched)
@@ -102,7 +103,6 @@ def with_incremental(
     if watched:
         checks.append(pending_checks(list(watched.values())))
         sensors.append(pending_checks_sensor(list(watched.values()), interval_seconds=interval_seconds))
-    tidied = _tidied(definitions.assets or (), metadata, managers)
     if outside:
         sensors.append(outside_tables_sensor(outside, interval_seconds=interval_seconds))
 
@@ -183,25 +183,20 @@ def _tidied(items: Iterable[Any], metadata: MetadataByKey, managers: Mapping[str
 
 
 def _require_own_tables(
-    items: Iterable[Any],
-    metadata: MetadataByKey,
-    managers: Mapping[str, IcdcIOManager],
-    outside: Sequence[OutsideTable],
+    written: Iterable[Tidied], managers: Mapping[str, IcdcIOManager], outside: Sequence[OutsideTable]
 ) -> None:
     """Refuse an asset whose table another asset or an outside job writes: they would delete each other's rows."""
     owners = {each.catalog.name_of(each.table): each.key for each in outside}
-    namespaces = {key: manager.namespace for key, manager in managers.items()}
-    for assets in executable_assets(list(items)):
-        for key, (manager, table) in sorted(tables_written(assets, metadata, namespaces).items()):
-            other = owners.setdefault(managers[manager].catalog.name_of(table), key)
-            if other != key:
-                name = other.to_user_string()
-                raise DeclarationError(
-                    asset=key.to_user_string(),
-                    problem=f"it writes {table}, which is the table of {name}; they would delete each other's rows.",
-                    remedy='Give one of them its own table, with table("...") or Dagster\'s "dagster/table_name"; '
-                    f"or read {name} as an upstream.",
-                )
+    for each in written:
+        other = owners.setdefault(managers[each.manager].catalog.name_of(each.table), each.key)
+        if other != each.key:
+            name = other.to_user_string()
+            raise DeclarationError(
+                asset=each.key.to_user_string(),
+                problem=f"it writes {each.table}, which is the table of {name}; they would delete each other's rows.",
+                remedy='Give one of them its own table, with table("...") or Dagster\'s "dagster/table_name"; '
+                f"or read {name} as an upstream.",
+            )
 
 
 def _require_mapped(
