@@ -32,16 +32,12 @@ from dagster_ips.iceberg.icdc.icdc_dropping import icdc_tables
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer, KnownTable
+from dagster_ips.orchestration.watch.run_at_work import WORKING
 from dagster_ips.spark.branches import Branch, is_branch_of_run
 
 _EXPIRY = "history.expire.max-snapshot-age-ms"
 _USUAL_EXPIRY_MS = 5 * 24 * 60 * 60 * 1000
 """The age at which Iceberg's own maintenance expires snapshots by default."""
-_AT_WORK = [
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
 
 
 def catalog(manager: IcdcIOManager) -> Iterator[Finding]:
@@ -180,7 +176,7 @@ def branches(workplace: Workplace, known: KnownTable) -> Iterator[Finding]:
     metadata = lake.find(known.table)
     if metadata is None or known.is_outside:
         return
-    at_work = workplace.instance.get_run_records(dg.RunsFilter(statuses=_AT_WORK))
+    at_work = workplace.instance.get_run_records(dg.RunsFilter(statuses=WORKING))
     working = {record.dagster_run.run_id for record in at_work}
     left = [name for name in metadata.branches if is_branch_of_run(name) and not _is_at_work(name, working)]
     for name in left:

@@ -10,24 +10,17 @@ from functools import partial
 from typing import Any
 
 import dagster as dg
-from dagster import DagsterRunStatus
 
 from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG, knowing_partitions
 from dagster_ips.core.backlog import Backlog, sum_of
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.orchestration.automate.run_requests import in_few_runs
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.watch.run_at_work import UNFINISHED
 from dagster_ips.orchestration.watch.tick_failures import said_of
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, require_no_limits
 
 CONSUMER_TAG = "dagster_ips/consumer"
-_GOING = (
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-)
 
 Bind = Callable[[Sequence[WatchedInputs]], dg.SensorDefinition]
 
@@ -103,7 +96,7 @@ def pending_sensor(  # noqa: PLR0913  # independent parameters
             for together in _by_step(watched):
                 names = ", ".join(each.name for each in together)
                 all_tags = {**(tags or {}), CONSUMER_TAG: names}
-                if context.instance.get_runs_count(dg.RunsFilter(tags={CONSUMER_TAG: names}, statuses=list(_GOING))):
+                if context.instance.get_runs_count(dg.RunsFilter(tags={CONSUMER_TAG: names}, statuses=UNFINISHED)):
                     said.append(f"A run requested earlier for {names} isn't finished.")
                     continue
                 try:

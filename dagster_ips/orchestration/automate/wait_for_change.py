@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
+from dagster_ips.orchestration.watch.run_at_work import UNFINISHED
 from dagster_ips.orchestration.watch.watched_tables import WatchedTables
 
 _LOOK_SECONDS = 0.2
@@ -16,16 +17,6 @@ _STILL_SECONDS = 1.0
 
 Outside jobs often commit several times in a row, and one run for all of it is done sooner than two.
 """
-
-_UNFINISHED = dg.RunsFilter(
-    statuses=[
-        dg.DagsterRunStatus.NOT_STARTED,
-        dg.DagsterRunStatus.QUEUED,
-        dg.DagsterRunStatus.STARTING,
-        dg.DagsterRunStatus.STARTED,
-        dg.DagsterRunStatus.CANCELING,
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -69,7 +60,10 @@ class ChangeWait:
         return False
 
     def _now(self, instance: dg.DagsterInstance) -> Situation:
-        return Situation([each.pointers() for each in self.watched], frozenset(instance.get_run_ids(_UNFINISHED)))
+        return Situation(
+            [each.pointers() for each in self.watched],
+            frozenset(instance.get_run_ids(dg.RunsFilter(statuses=UNFINISHED))),
+        )
 
 
 def _sleep(seconds: float, *, until: float) -> bool:

@@ -8,7 +8,8 @@ import dagster as dg
 
 from dagster_ips.core.capture import EdgeState
 
-_WORKING = {dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING}
+WORKING = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *WORKING]
 
 
 def run_at_work(instance: dg.DagsterInstance, key: dg.AssetKey, states: Iterable[EdgeState] = ()) -> str | None:
@@ -17,6 +18,6 @@ def run_at_work(instance: dg.DagsterInstance, key: dg.AssetKey, states: Iterable
     held = [state.in_flight.run_id for state in states if state.in_flight]
     for run_id in [*held, *([planned.run_id] if planned else [])]:
         run = instance.get_run_by_id(run_id)
-        if run is not None and run.status in _WORKING:
+        if run is not None and run.status in WORKING:
             return run_id
     return None
