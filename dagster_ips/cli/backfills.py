@@ -15,7 +15,7 @@ import click
 from dagster_ips.cli.context import Workplace, who_is_asking
 from dagster_ips.cli.next_commands import with_workspace
 from dagster_ips.cli.progress import shown_before_each, shown_while
-from dagster_ips.cli.text_format import table
+from dagster_ips.cli.text_format import json_text, table
 from dagster_ips.core.backfill_plan import BackfillPlan
 from dagster_ips.core.backfill_progress import StageProgress
 from dagster_ips.core.row_changes import RowChanges, SideOfRows
@@ -62,7 +62,7 @@ def plan(  # noqa: PLR0913  # one per option
     chosen = list(single) or (desk.span(asset, span) if span is not None else None)
     with shown_while("Reading the metadata of all downstream tables"):
         made = desk.plan(asset, desk.of_older_code(asset) if older_code else chosen)
-    text = json.dumps(plan_as_json(made), indent=2, ensure_ascii=False)
+    text = json_text(plan_as_json(made))
     if out is not None:
         with effect(Effect.RECORD_BACKFILL):
             Path(out).write_text(text + "\n", encoding="utf-8")
@@ -91,7 +91,7 @@ def status(workplace: Workplace, backfill_id: str, *, watch: bool, as_json: bool
     while True:
         stages = follower.progress()
         text = (
-            json.dumps(_progress_json(follower, stages, staged), indent=2)
+            json_text(_progress_json(follower, stages, staged))
             if as_json
             else _text(progress_report(backfill_id, follower.status(), stages, staged))
         )
@@ -109,7 +109,7 @@ def diff(workplace: Workplace, backfill_id: str, *, against: str, examples: int,
     found = _desk(workplace).compare(backfill_id, against=against, examples=examples)
     if as_json:
         shown = [_difference_json(each) for each in found]
-        click.echo(json.dumps({"id": backfill_id, "stages": shown}, indent=2, ensure_ascii=False))
+        click.echo(json_text({"id": backfill_id, "stages": shown}))
     else:
         for number, each in enumerate(shown_before_each(found, "Comparing the rows of the next stage")):
             click.echo(("\n" if number else "") + _text(difference_report(each)))

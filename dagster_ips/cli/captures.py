@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 
 import click
 import dagster as dg
 
 from dagster_ips.cli.context import Workplace
+from dagster_ips.cli.text_format import json_text
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.ownership import Consent
@@ -66,7 +66,7 @@ def capture(workplace: Workplace, asset: str, *, full: bool) -> None:
         "promise": _PROMISE,
         "commit": f"dagster-ips commit {token}",
     }
-    click.echo(json.dumps(printed, indent=2, ensure_ascii=False))
+    click.echo(json_text(printed))
 
 
 def commit(workplace: Workplace, capture: str) -> None:

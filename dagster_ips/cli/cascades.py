@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 import dagster as dg
 
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.text_format import table
+from dagster_ips.cli.text_format import json_text, table
 from dagster_ips.core.time_text import moment
 from dagster_ips.errors import UnknownCascadeError
 from dagster_ips.orchestration.run.cascade_runs import Commit, commits_of, outside_commit, recent_cascades, runs_of
@@ -32,7 +31,7 @@ def cascade(workplace: Workplace, cascade: str | None, *, as_json: bool) -> None
         by_run.setdefault(each.run_id, []).append(each)
     if as_json:
         shown = {"cascade": cascade, "runs": [_run_as_json(record, by_run) for record in runs]}
-        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        click.echo(json_text(shown))
         return
     click.echo(f"{cascade_text(workplace, cascade)[0].upper()}{cascade_text(workplace, cascade)[1:]}\n")
     rows = [_row(record, by_run) for record in runs]
@@ -69,7 +68,7 @@ def _recent(workplace: Workplace, *, as_json: bool) -> None:
         for each, records in list(found.items())[:_MOST]
     ]
     if as_json:
-        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        click.echo(json_text(shown))
     elif not shown:
         click.echo("No run has followed from a change yet.")
     else:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from dagster_ips.cli.text_format import table
+from dagster_ips.cli.text_format import json_text, table
 from dagster_ips.core.lookback_cost import LookbackCost, total
 from dagster_ips.core.size_text import size_text
 from dagster_ips.iceberg.catalog import LakeCatalog
@@ -31,7 +30,7 @@ def estimate(lake: LakeCatalog, tables: Sequence[str], *, days: float | None, as
     }
     if as_json:
         shown = [{"table": name, **_as_json(cost)} for name, cost in costs.items()]
-        click.echo(json.dumps({"tables": shown, "total": _as_json(total(costs.values()))}, indent=2))
+        click.echo(json_text({"tables": shown, "total": _as_json(total(costs.values()))}))
         return
     rows = [_row(name, cost) for name, cost in costs.items()]
     if len(rows) > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import click
 
 from dagster_ips.cli.cascades import cascade_text
 from dagster_ips.cli.context import Workplace
+from dagster_ips.cli.text_format import json_text
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import size_text
 from dagster_ips.core.time_text import moment
@@ -20,7 +20,7 @@ def explain(workplace: Workplace, run: str, *, as_json: bool) -> None:
     """Print what the run did."""
     story = story_of(workplace.instance, run)
     if as_json:
-        click.echo(json.dumps(_as_json(workplace, story), indent=2, ensure_ascii=False))
+        click.echo(json_text(_as_json(workplace, story)))
         return
     lasted = ""
     if story.started_ms is not None and story.ended_ms is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from dagster_ips.cli.context import Workplace
+from dagster_ips.cli.text_format import json_text
 from dagster_ips.core.columns import type_text
 from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
@@ -39,7 +39,7 @@ def explain_query(workplace: Workplace, asset: str, *, as_json: bool) -> None:
     changes = code_changes(table, known.code_version, known.write_mode, None)
     if as_json:
         told = {**_as_json(asset, inputs, found, query.notes), "code_changes": changes}
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        click.echo(json_text(told))
         return
     click.echo(f"{asset}: what a run does, depending on what changed since the last one\n")
     for each in found:

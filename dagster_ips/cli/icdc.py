@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import click
 
-from dagster_ips.cli.text_format import at_json, at_text
+from dagster_ips.cli.text_format import at_json, at_text, json_text
 from dagster_ips.core.history_place import Place
 from dagster_ips.core.size_text import size_text
 from dagster_ips.errors import InstanceError
@@ -24,14 +23,14 @@ def make(  # noqa: PLR0913  # one per option
     lake = known.manager.catalog.open()
     made = IntervalTables(lake, known.manager.icdc_namespace).make(known.table, start=start, end=end, ref=ref)
     name = sql_name(lake.name, made.name)
-    click.echo(json.dumps(_as_json(made, name), indent=2) if as_json else _text(made, name))
+    click.echo(json_text(_as_json(made, name)) if as_json else _text(made, name))
 
 
 def show(tables: Sequence[KnownTable], source: str, *, as_json: bool) -> None:
     """List the tables that were created for ``source`` and not dropped."""
     known = _table_named(tables, source)
     names = IntervalTables(known.manager.catalog.open(), known.manager.icdc_namespace).names(known.table)
-    click.echo(json.dumps(names, indent=2) if as_json else "\n".join(names) or f"No tables for {known.table}.")
+    click.echo(json_text(names) if as_json else "\n".join(names) or f"No tables for {known.table}.")
 
 
 def remove(tables: Sequence[KnownTable], name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ import click
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.progress import shown_while
-from dagster_ips.cli.text_format import at_json, table
+from dagster_ips.cli.text_format import at_json, json_text, table
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.size_text import size_text
 from dagster_ips.core.time_text import age, moment
@@ -40,7 +39,7 @@ def pending(workplace: Workplace, asset: str, *, upstream: str | None, as_json: 
     with shown_while("Reading the metadata of pending changes"):
         found = [of_kind(workplace, known, tracked) for tracked in inputs]
     if as_json:
-        click.echo(json.dumps([shown for shown, _ in found], indent=2, ensure_ascii=False))
+        click.echo(json_text([shown for shown, _ in found]))
     else:
         click.echo("\n\n".join(text for _, text in found))
 

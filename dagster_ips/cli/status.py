@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ import click
 
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.progress import shown_while
-from dagster_ips.cli.text_format import at_text, table
+from dagster_ips.cli.text_format import at_text, json_text, table
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import size_text
 from dagster_ips.core.time_text import age, moment
@@ -62,7 +61,7 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
             }
             for each in shown
         ]
-        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        click.echo(json_text(shown))
         return
     if not known:
         click.echo("No asset in these definitions is incremental: none has an ips.incremental() input.")

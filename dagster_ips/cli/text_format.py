@@ -1,7 +1,8 @@
-"""Tables and watermarks as text."""
+"""Tables, watermarks and JSON as text."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from dagster_ips.core.time_text import moment
@@ -21,11 +22,16 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def json_text(value: object) -> str:
+    """JSON that people can read, too."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
 def at_text(at: Watermark | None) -> str:
     """The snapshot consumed up to, and its time."""
     return f"{at.snapshot_id} ({moment(at.timestamp_ms)})" if at else "nothing"
 
 
 def at_json(at: Watermark | None) -> dict[str, str] | None:
-    """The same for programs."""
+    """The same as JSON."""
     return {"snapshot_id": str(at.snapshot_id), "at": moment(at.timestamp_ms)} if at else None

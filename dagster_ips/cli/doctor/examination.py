@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import click
@@ -12,6 +11,7 @@ from dagster_ips.cli.doctor import dagster_instance, lake_tables, local_machine
 from dagster_ips.cli.doctor.finding import Finding
 from dagster_ips.cli.doctor.lake_tables import guarded
 from dagster_ips.cli.progress import shown_while
+from dagster_ips.cli.text_format import json_text
 from dagster_ips.orchestration.platform.resources import LocalSparkConnect
 
 
@@ -23,7 +23,7 @@ def doctor(workplace: Workplace, *, as_json: bool) -> bool:
         shown = [
             {"check": f.check, "severity": f.severity, "where": f.where, "what": f.what, "fix": f.fix} for f in found
         ]
-        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        click.echo(json_text(shown))
         return not found
     for each in found:
         click.echo(f"{each.severity}: {each.check}: {each.where}\n  {each.what}\n  → {each.fix}\n")
