@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from dagster_ips.core.ranges import quoted
+
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 """As in Spark SQL: between backquotes, where a backquote is written twice; or as it is, without dot and backquote."""
 
@@ -43,7 +45,7 @@ def name_of(parts: Sequence[str]) -> str:
         >>> name_of(["media", "playback"]), name_of(["media", "my.table"])
         ('media.playback', 'media.`my.table`')
     """
-    return ".".join(_quoted(part) if {".", "`"} & set(part) else part for part in parts)
+    return ".".join(quoted(part) if {".", "`"} & set(part) else part for part in parts)
 
 
 def namespace_of(name: str) -> str:
@@ -54,7 +56,3 @@ def namespace_of(name: str) -> str:
         ('media', 'media')
     """
     return name_of(parts_of(name)[:-1])
-
-
-def _quoted(part: str) -> str:
-    return "`" + part.replace("`", "``") + "`"

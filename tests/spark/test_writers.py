@@ -60,10 +60,6 @@ def key_of(row: Row, on: Sequence[str]) -> Row:
     return equal(tuple(row[COLUMNS.index(column)] for column in on))
 
 
-def is_repeated(some: Sequence[Row], on: Sequence[str]) -> bool:
-    return len({key_of(row, on) for row in some}) < len(some)
-
-
 @dataclass
 class Table:
     """A table, and branches of it that begin empty."""
