@@ -62,7 +62,7 @@ class LookbackCost:
         return at_least / self.bytes_written, at_most / self.bytes_written
 
 
-def lookback_cost(commits: Sequence[CommitCost], *, unknown: int = 0) -> LookbackCost:
+def lookback_cost(commits: Sequence[CommitCost], *, unknown: int) -> LookbackCost:
     """The cost of commits, newest first. A history shorter than a day counts as one day; no commits, no bytes."""
     span = commits[0].timestamp_ms - commits[-1].timestamp_ms if commits else 0
     return LookbackCost(

@@ -17,16 +17,14 @@ from dagster_ips.iceberg.storage import Storage
 _TOGETHER_MS = 10_000
 
 
-def cost_of_history(
-    storage: Storage, metadata: TableMetadata, *, ref: str = "main", since_ms: int | None = None
-) -> LookbackCost:
-    """What was written to ``ref``, as far back as its snapshots are retained, or since ``since_ms``.
+def cost_of_history(storage: Storage, metadata: TableMetadata, *, since_ms: int | None) -> LookbackCost:
+    """What was written to ``main``, as far back as its snapshots are retained, or since ``since_ms``.
 
     Compactions and commits that changed no file don't count: following changes doesn't avoid these. PyIceberg
     overwrites by two snapshots, of which the first removes and the second adds; they count as one. Cost: one manifest
     list for each commit, and the manifests that it wrote.
     """
-    snapshots = [s for s in metadata.ancestry(ref).snapshots if since_ms is None or s.timestamp_ms >= since_ms]
+    snapshots = [s for s in metadata.ancestry().snapshots if since_ms is None or s.timestamp_ms >= since_ms]
     commits = _commits([snapshot for snapshot in reversed(snapshots) if not snapshot.keeps_rows])
     found = [_cost(storage, metadata, commit) for commit in reversed(commits)]
     known = [cost for cost in found if cost is not None]

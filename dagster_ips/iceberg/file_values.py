@@ -70,7 +70,7 @@ NOT_YET = Unreadable("it hasn't been read yet")
 
 
 def read_values(
-    storage: Storage, source: TableMetadata, files: Sequence[DataFile], columns: Columns, *, later: Collection[str] = ()
+    storage: Storage, source: TableMetadata, files: Sequence[DataFile], columns: Columns, *, later: Collection[str]
 ) -> Mapping[str, DistinctRows | Unreadable]:
     """The values of ``columns`` in each of ``files``, by path.
 

@@ -195,15 +195,15 @@ def spark_jars(
     return jars
 
 
-def jar_paths(cache: Path | None = None, *, extras: Collection[str] = ()) -> tuple[Path, ...]:
+def jar_paths(cache: Path | None = None, *, extras: Collection[str]) -> tuple[Path, ...]:
     """Where the jars are, or will be."""
     folder = (cache or cache_folder()).absolute() / "jars"
     return tuple(folder / package.file_name for package in needed_packages(extras))
 
 
-def missing_jars(cache: Path | None = None, *, extras: Collection[str] = ()) -> tuple[str, ...]:
+def missing_jars(*, extras: Collection[str]) -> tuple[str, ...]:
     """The names of the jars that `spark_jars` would have to download; downloads nothing."""
-    return tuple(package.file_name for package in _missing((cache or cache_folder()).absolute(), extras))
+    return tuple(package.file_name for package in _missing(cache_folder(), extras))
 
 
 def needed_packages(extras: Collection[str] = (), *, spark: str = pyspark.__version__) -> tuple[Package, ...]:

@@ -55,7 +55,7 @@ class FileKeys:
         """Whether the file's partition values determine its rows' keys."""
         return all(each.is_exact for each in self._spans(file))
 
-    def each(self, files: Iterable[DataFile], *, live: Collection[str] = ()) -> Mapping[str, KeysOfRows]:
+    def each(self, files: Iterable[DataFile], *, live: Collection[str]) -> Mapping[str, KeysOfRows]:
         """What is known about each of ``files``, by path; a file is read if its metadata doesn't say enough.
 
         ``live`` are the paths of the files that can still be read later.

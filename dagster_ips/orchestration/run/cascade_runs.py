@@ -63,10 +63,10 @@ def runs_of(instance: dg.DagsterInstance, cascade: str, commits: Sequence[Commit
     return sorted(found.values(), key=lambda record: record.create_timestamp)
 
 
-def recent_cascades(instance: dg.DagsterInstance, *, among: int = _MOST_RUNS) -> Mapping[str, list[dg.RunRecord]]:
-    """The cascades of the newest ``among`` runs, newest first, each with its runs."""
+def recent_cascades(instance: dg.DagsterInstance) -> Mapping[str, list[dg.RunRecord]]:
+    """The cascades of the newest runs, newest first, each with its runs."""
     found: dict[str, list[dg.RunRecord]] = {}
-    for record in instance.get_run_records(limit=among):
+    for record in instance.get_run_records(limit=_MOST_RUNS):
         if (cascade := record.dagster_run.tags.get(CASCADE_TAG)) is not None:
             found.setdefault(cascade, []).append(record)
     return found

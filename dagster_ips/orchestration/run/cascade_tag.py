@@ -33,7 +33,7 @@ def cascade_of(
     consumed: Sequence[tuple[TableMetadata, Capture]],
     target: TableMetadata | None,
     *,
-    read_again: Collection[Edge] = (),
+    read_again: Collection[Edge],
 ) -> Cascade:
     """The cascade that the run belongs to, from the snapshots that it consumes; the run is tagged with it.
 
