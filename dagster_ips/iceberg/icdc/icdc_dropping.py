@@ -15,11 +15,10 @@ from dagster_ips.core.retention import IcdcTable
 from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc.icdc_names import (
-    FROM,
     SOURCE_UUID,
-    TO,
     capture_number,
     edge_of,
+    interval_of,
     name_prefix,
     partitions_of,
 )
@@ -70,14 +69,9 @@ def icdc_origins(catalog: LakeCatalog, source_uuid: str, *, namespace: str) -> l
     for metadata in read:
         edge = edge_of(metadata) if metadata is not None else None
         if metadata is not None and edge is not None and metadata.properties.get(SOURCE_UUID) == source_uuid:
-            found.append((capture_number(metadata, edge) or 0, _origin(edge, metadata)))
+            origin = IcdcOrigin(edge, bool(partitions_of(metadata)), *interval_of(metadata))
+            found.append((capture_number(metadata, edge) or 0, origin))
     return [origin for _, origin in sorted(found, key=lambda each: each[0])]
-
-
-def _origin(edge: Edge, metadata: TableMetadata) -> IcdcOrigin:
-    start, end = (metadata.properties.get(side) for side in (FROM, TO))
-    is_partitioned = bool(partitions_of(metadata))
-    return IcdcOrigin(edge, is_partitioned, int(start) if start else None, int(end) if end else None)
 
 
 def drop_icdc_table(catalog: LakeCatalog, name: str, edge: Edge) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dagster_ips.core.edge import Edge
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc.icdc_dropping import icdc_tables
-from dagster_ips.iceberg.icdc.icdc_names import FROM, SOURCE_UUID, TO
+from dagster_ips.iceberg.icdc.icdc_names import SOURCE_UUID, interval_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,6 @@ def newest_capture(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> Remem
     if not tables:
         return None
     newest = max(tables, key=lambda table: (table.number, -table.created_ms))
-    properties = catalog.load(newest.name, asset=edge.consumer).properties
-    start, end = (properties.get(key) or None for key in (FROM, TO))
-    return RememberedCapture(
-        newest.name,
-        newest.number,
-        properties.get(SOURCE_UUID) or None,
-        int(start) if start else None,
-        int(end) if end else None,
-    )
+    metadata = catalog.load(newest.name, asset=edge.consumer)
+    source_uuid = metadata.properties.get(SOURCE_UUID) or None
+    return RememberedCapture(newest.name, newest.number, source_uuid, *interval_of(metadata))

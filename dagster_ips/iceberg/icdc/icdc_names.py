@@ -13,8 +13,8 @@ from dagster_ips.errors import UnsupportedTableError
 from dagster_ips.iceberg.metadata import TableMetadata
 
 PARTITIONS = "dagster-ips.partitions"
-FROM = "dagster-ips.from-snapshot-id-exclusive"
-TO = "dagster-ips.to-snapshot-id-inclusive"
+_FROM = "dagster-ips.from-snapshot-id-exclusive"
+_TO = "dagster-ips.to-snapshot-id-inclusive"
 SOURCE_UUID = "dagster-ips.source-uuid"
 _S3 = ("s3a", "s3n")
 _NUMBER_AND_ATTEMPT = re.compile(r"(\d{6,})_[0-9a-f]{6}")
@@ -81,8 +81,8 @@ def properties(captures: Sequence[Capture], number: int) -> dict[str, str]:
         **({PARTITIONS: json.dumps(partitions, ensure_ascii=False)} if partitions else {}),
         "dagster-ips.mode": capture.mode.value,
         "dagster-ips.run": capture.run_id,
-        FROM: str(start.snapshot_id) if start else "",
-        TO: str(end.snapshot_id) if end else "",
+        _FROM: str(start.snapshot_id) if start else "",
+        _TO: str(end.snapshot_id) if end else "",
         SOURCE_UUID: end.table_uuid if end else "",
         "dagster-ips.bite": str(capture.bite or ""),
     }
@@ -107,6 +107,12 @@ def edge_of(metadata: TableMetadata) -> Edge | None:
     consumer, upstream = (metadata.properties.get(f"dagster-ips.{side}") for side in ("consumer", "upstream"))
     edge = Edge(consumer, upstream) if consumer and upstream else None
     return edge if edge is not None and capture_number(metadata, edge) is not None else None
+
+
+def interval_of(metadata: TableMetadata) -> tuple[int | None, int | None]:
+    """The snapshots between which an ICDC table has the changes; None for one that it doesn't name."""
+    start, end = (metadata.properties.get(side) for side in (_FROM, _TO))
+    return int(start) if start else None, int(end) if end else None
 
 
 def partitions_of(metadata: TableMetadata) -> tuple[str, ...]:
