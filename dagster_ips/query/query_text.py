@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.tokens import TokenType
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.varying import OF_THE_MOMENT
@@ -158,7 +157,7 @@ def _without_semicolon(text: str) -> str:
     """The text without the semicolons at its end, and without comments that follow them."""
     end = None
     for token in reversed(sqlglot.tokenize(text, read=DIALECT)):
-        if token.token_type is not TokenType.SEMICOLON:
+        if token.token_type is not sqlglot.TokenType.SEMICOLON:
             break
         end = token.start
     return text[:end].rstrip()
