@@ -12,9 +12,15 @@ from sqlglot import exp
 
 from dagster_ips.query.affected_keys import SourceChange, added, after, before, derived, removed, select, union
 from dagster_ips.query.key_restriction import reading, whole
-from dagster_ips.query.query_tree import Node, Role, Scan, SelectBlock, Sides
+from dagster_ips.query.query_text import depends_on_ties
+from dagster_ips.query.query_tree import Node, Role, Scan, SelectBlock, Sides, kind_of, within
+from dagster_ips.query.spark_dialect import DIALECT
 
 WEIGHT = "_weight"
+_ROUNDED = (
+    *(exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop),
+    *(exp.Corr, exp.CovarPop, exp.CovarSamp, exp.Kurtosis, exp.Skewness),
+)
 
 
 def why_not_linear(node: Node, changed: frozenset[Scan]) -> str | None:
@@ -51,6 +57,40 @@ def why_body_not_linear(block: SelectBlock, changed: frozenset[Scan]) -> str | N
         if why := why_not_linear(relation.node, changed):
             return why
     return None
+
+
+def why_not_repeatable(tree: exp.Query) -> str | None:
+    """Why the rows that ``tree`` groups may be others when they are computed again; None if they are the same.
+
+    Then what is subtracted from a group might never have been added to it.
+    """
+    for window in tree.find_all(exp.Window):
+        if depends_on_ties(window) and not _orders_all_that_it_reads(window):
+            return f"rows that tie in the ORDER BY of {window.sql(DIALECT)} may come in another order next time"
+    own = {id(call) for call in within(tree, exp.AggFunc)}
+    for call in tree.find_all(exp.AggFunc):
+        if id(call) not in own and _depends_on_order(call):
+            return f"{call.sql(DIALECT)} depends on the order of rows, which may be another one next time"
+    return None
+
+
+def _orders_all_that_it_reads(window: exp.Window) -> bool:
+    """Whether rows that tie are the same in all columns that their SELECT uses."""
+    order, select = window.args.get("order"), window.parent_select
+    by = [*(window.args.get("partition_by") or []), *(each.this for each in (order.expressions if order else []))]
+    if select is None:
+        return False
+    relations = [select.args.get("from_"), *(select.args.get("joins") or [])]
+    read = {each.this.alias_or_name for each in relations if each is not None}
+    return all(column in by for column in select.find_all(exp.Column) if column.table in read)
+
+
+def _depends_on_order(call: exp.AggFunc) -> bool:
+    """Whether the aggregate is rounded at each step: a sum of floats or of values of unknown type, or made of such."""
+    if isinstance(call, exp.Sum | exp.Avg):
+        value = call.this.expressions[0] if isinstance(call.this, exp.Distinct) else call.this
+        return kind_of(value.type) != "integer" and not value.is_type("decimal")
+    return isinstance(call, _ROUNDED)
 
 
 def terms(

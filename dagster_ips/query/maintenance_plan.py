@@ -23,7 +23,13 @@ from dagster_ips.query.affected_keys import (
     union,
 )
 from dagster_ips.query.body_keys import body_keys
-from dagster_ips.query.delta_terms import terms, weighted, why_body_not_linear, why_not_linear
+from dagster_ips.query.delta_terms import (
+    terms,
+    weighted,
+    why_body_not_linear,
+    why_not_linear,
+    why_not_repeatable,
+)
 from dagster_ips.query.key_restriction import reading, restricted, restricted_body, whole
 from dagster_ips.query.query_text import Query, is_function, is_of_the_moment, named
 from dagster_ips.query.query_tree import (
@@ -220,7 +226,11 @@ class MaintenancePlan:
         places = [(scan.number, scan.source) for scan in scans]
         found = self.grouping
         if isinstance(found, Grouping) and isinstance(self._node, SelectBlock):
-            if why := why_body_not_linear(self._node, frozenset(scans)) or lost:
+            why = why_body_not_linear(self._node, frozenset(scans)) or lost
+            subtracts = why is not None or any(changed[scan.source].removes for scan in scans)
+            if subtracts and (why_not_again := why_not_repeatable(self._tree)):
+                return None, {Strategy.COMBINE: why_not_again}
+            if why:
                 is_known = all(scan.source in known_before for scan in scans)
                 step = self._by_body_keys(found, self._node, scans, changed) if is_known else None
                 return step, {Strategy.COMBINE: why}

@@ -364,10 +364,15 @@ def _window(node: exp.Expr) -> exp.Window | None:
 
 def _notes(tree: exp.Expr) -> Iterator[str]:
     for window in tree.find_all(exp.Window):
-        spec = window.args.get("spec")
-        by_rows = spec is not None and str(spec.args.get("kind") or "").upper() == "ROWS"
-        if by_rows or type(window.this.unnest()).__name__ in ("RowNumber", "Lag", "Lead", "Ntile", *_FIRST):
+        if depends_on_ties(window):
             yield f"{_shown(window)}: rows that tie in its ORDER BY come in any order"
+
+
+def depends_on_ties(window: exp.Window) -> bool:
+    """Whether the window's values depend on the order of rows that tie in its ORDER BY."""
+    spec = window.args.get("spec")
+    by_rows = spec is not None and str(spec.args.get("kind") or "").upper() == "ROWS"
+    return by_rows or type(window.this.unnest()).__name__ in ("RowNumber", "Lag", "Lead", "Ntile", *_FIRST)
 
 
 _FIRST = ("FirstValue", "LastValue", "NthValue", "First", "Last", "AnyValue", "IgnoreNulls")

@@ -345,6 +345,51 @@ def test_earlier_rows_are_needed_if_several_places_change_and_are_not_guessed() 
     assert plan.step({1: ADDED}, known_before=frozenset({0})).strategy is Strategy.KEYS
 
 
+RANKED = "SELECT s, count(*) AS n FROM (SELECT a, s, row_number() OVER ({}) AS r FROM t0) WHERE r = 1 GROUP BY s"
+ABOVE_MEAN = """
+    SELECT x.s, count(*) AS n FROM t0 x JOIN (SELECT a, {} AS m FROM t0 GROUP BY a) y ON x.a = y.a
+    WHERE x.b >= y.m GROUP BY x.s
+"""
+LATEST = """
+    SELECT x.s, count(*) AS n FROM t0 x
+    JOIN (SELECT a, d, lag(d) OVER (PARTITION BY a ORDER BY b) AS r FROM t1) y ON x.a = y.a WHERE y.r > 1 GROUP BY x.s
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "strategy", "why"),
+    [
+        (RANKED.format("PARTITION BY a ORDER BY b"), ADDED, Strategy.FULL, "rows that tie"),
+        (RANKED.format("PARTITION BY a ORDER BY b, s"), ADDED, Strategy.COMBINE, ""),
+        (
+            RANKED.format("PARTITION BY a ORDER BY b, s").replace("t0)", "(SELECT * FROM t0))"),
+            ADDED,
+            Strategy.COMBINE,
+            "",
+        ),
+        (ABOVE_MEAN.format("avg(b / 2)"), ADDED, Strategy.KEYS, "AVG(`t0`.`b` / 2) depends on the order"),
+        (ABOVE_MEAN.format("stddev(b)"), ADDED, Strategy.KEYS, "depends on the order"),
+        (ABOVE_MEAN.format("avg(b)"), ADDED, Strategy.COMBINE, ""),
+        (ABOVE_MEAN.format("sum(DISTINCT b)"), ADDED, Strategy.COMBINE, ""),
+        (
+            RANKED.format("PARTITION BY a ROWS 1 PRECEDING").replace("row_number()", "sum(b)"),
+            ADDED,
+            Strategy.FULL,
+            "rows that tie",
+        ),
+        (LATEST, ADDED, Strategy.COMBINE, ""),
+        (LATEST, REMOVED, Strategy.KEYS, "rows that tie"),
+    ],
+)
+def test_what_may_count_differently_when_it_is_computed_again_is_not_subtracted(
+    text: str, change: SourceChange, strategy: Strategy, why: str
+) -> None:
+    query = read(text)
+    columns = [[QueryColumn(*each) for each in TABLES[table].items()] for (table,) in query.sources]
+    step = MaintenancePlan(query, columns).step({0: change}, known_before=frozenset({0}))
+    assert (step.strategy, why in step.reason) == (strategy, True)
+
+
 def test_an_interval_is_no_key_and_may_be_computed_on_the_way() -> None:
     query = read("SELECT a, b FROM (SELECT a, b, CAST(s AS INTERVAL DAY) AS g FROM t0) WHERE g > INTERVAL '1' DAY")
     plan = MaintenancePlan(query, [[QueryColumn(*each) for each in TABLES["t0"].items()]])
