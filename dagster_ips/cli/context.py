@@ -39,6 +39,8 @@ from dagster_ips.orchestration.watch.failed_runs import failed_runs
 from dagster_ips.orchestration.watch.last_published import last_published
 from dagster_ips.orchestration.watch.run_at_work import run_at_work
 
+_WHERE = "Specify the definitions as for dagster: -m MODULE, -f FILE or -w WORKSPACE, or in pyproject.toml."
+
 
 @dataclass(frozen=True)
 class Workplace:
@@ -155,6 +157,7 @@ def known_at(
 
     Raises:
         InstanceError: the definitions can't be loaded.
+        click.UsageError: nothing says where they are, or options exclude each other.
     """
     skipped: list[str] = []
     try:
@@ -165,9 +168,11 @@ def known_at(
         if skipped:
             click.echo(f"Not looked at, because code servers have them: {', '.join(skipped)}", err=True)
         return known_consumers(*definitions), known_tables(*definitions), definitions
+    except click.UsageError as error:
+        message = f"{error.message} {_WHERE}"
+        raise click.UsageError(message) from error
     except (FileNotFoundError, dg.DagsterError) as error:
-        remedy = "Specify them as for dagster: -m MODULE, -f FILE or -w WORKSPACE, or in pyproject.toml."
-        raise InstanceError(problem=f"The definitions can't be loaded: {_sentence(error)}", remedy=remedy) from error
+        raise InstanceError(problem=f"The definitions can't be loaded: {_sentence(error)}", remedy=_WHERE) from error
 
 
 def _no_definitions(skipped: Sequence[str]) -> InstanceError:

@@ -44,6 +44,8 @@ def remove(tables: Sequence[KnownTable], name: str) -> None:
             of = IntervalTables(lake, manager.icdc_namespace).remove(plain)
             click.echo(f"Dropped {plain}. The data files of {of} are untouched.")
             return
+    problem = f"These definitions have no tables, so they don't say which catalog {name} is in."
+    raise InstanceError(problem=problem, remedy="Specify the definitions with which it was created.")
 
 
 def _table_named(tables: Sequence[KnownTable], source: str) -> KnownTable:

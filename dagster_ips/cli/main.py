@@ -254,7 +254,11 @@ def icdc(
 
 @main.command()
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
-@click.option("--folder", help="The folder of an IcebergCatalog(folder=...), instead of the definitions' catalog.")
+@click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False),
+    help="The folder of an IcebergCatalog(folder=...), instead of the definitions' catalog.",
+)
 @click.option("--catalog", "name", help="A catalog that PyIceberg is configured for, for example in ~/.pyiceberg.yaml.")
 @click.option(
     "--days", type=click.FloatRange(min=0, min_open=True), help="Only the last days. Default: all retained snapshots."

@@ -196,7 +196,9 @@ def _not_in_flight(run_id: str, states: Sequence[EdgeState]) -> CaptureNotInFlig
     elif state.interventions and not state.has_begun:
         last = state.interventions[-1]
         now = f"{last.who} did a {last.kind} since ({last.why})"
+    elif not state.number:
+        now = "nothing is in flight, and no capture has been committed yet"
     else:
-        at = state.committed.snapshot_id if state.committed else None
-        now = f"nothing is in flight; the last committed capture is {state.number}, up to snapshot {at}"
+        at = f", up to snapshot {state.committed.snapshot_id}" if state.committed else ""
+        now = f"nothing is in flight; the last committed capture is {state.number}{at}"
     return CaptureNotInFlightError(capture=run_id, consumer=state.edge.consumer, upstream=state.edge.upstream, now=now)

@@ -57,6 +57,28 @@ def test_missing_definitions_are_reported(where: tuple[str, str], what: str) -> 
     assert "-f FILE" in said
 
 
+@pytest.mark.parametrize("command", ["status", "doctor", "estimate media.playback", "icdc media.playback"])
+def test_outside_of_a_project_a_command_says_how_to_name_the_definitions(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, command.split())
+    assert result.exit_code == 2
+    assert "-f FILE" in result.output
+
+
+def test_a_folder_that_does_not_exist_is_not_made_into_an_empty_catalog(tmp_path: Path) -> None:
+    folder = tmp_path / "laek"
+    result = CliRunner().invoke(main, ["estimate", "media.playback", "--folder", str(folder)])
+    assert (result.exit_code, folder.exists()) == (2, False)
+
+
+def test_a_table_of_changes_is_not_said_to_be_dropped_if_its_catalog_is_unknown(tmp_path: Path) -> None:
+    file = tmp_path / "without_tables.py"
+    file.write_text("import dagster as dg\n\ndefs = dg.Definitions()\n")
+    assert "ips.changes" in says("icdc", "-f", str(file), "--drop", "ips.changes")
+
+
 CODE_SERVER = "  - grpc_server: {host: nowhere, port: 4266, location_name: elsewhere}\n"
 
 

@@ -11,7 +11,13 @@ from dagster_ips.core.capture import Mode
 from dagster_ips.core.history_place import AtSnapshot
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.policy import InputPolicies, OnRollback
-from dagster_ips.errors import RewindError, SourceExpiredError, StateUnreadableError, TargetChangedError
+from dagster_ips.errors import (
+    CaptureNotInFlightError,
+    RewindError,
+    SourceExpiredError,
+    StateUnreadableError,
+    TargetChangedError,
+)
 from dagster_ips.exactly_once.administration import Administrator, Rewind
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
@@ -217,3 +223,8 @@ def test_a_job_that_wrote_one_part_of_a_first_read_can_commit_it(tmp_path: Path,
     assert source.state.file_set.taken == 1
     read = [source.scan(each.capture.icdc_table) for each in (part, source.capture())]
     assert read[0] + read[1] == source.expected(source.rows)
+
+
+def test_a_commit_before_any_capture_says_that_there_is_none(tmp_path: Path) -> None:
+    with pytest.raises(CaptureNotInFlightError, match="no capture has been committed yet"):
+        administrator(Source(tmp_path)).commit(EDGE.consumer, [EDGE.upstream], "daily:123")
