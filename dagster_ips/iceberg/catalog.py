@@ -21,7 +21,7 @@ from pyiceberg.exceptions import (
 )
 
 from dagster_ips._compat import commit_tables_together, commits_tables_together, offers_register, on_vended
-from dagster_ips.core.table_name import name_of, parts_of
+from dagster_ips.core.table_name import name_of, namespace_of, parts_of
 from dagster_ips.errors import (
     CatalogUnreachableError,
     IpsError,
@@ -263,8 +263,8 @@ class LakeCatalog:
             NoRegisterError: the catalog can't do that.
         """
         self.require_register()
+        self.create_namespace(namespace_of(table))
         with self._reaching(f"registering {table}"):
-            self.client.create_namespace_if_not_exists(parts_of(table)[:-1])
             try:
                 self.client.register_table(parts_of(table), metadata_location)
             except NotImplementedError:
@@ -314,9 +314,10 @@ class LakeCatalog:
             commit_tables_together(self.client, [_fast_forward(each, branch) for each in tables])
 
     def create_namespace(self, namespace: str) -> None:
-        """Create the namespace unless it exists."""
+        """Create the namespace unless it exists. Only then must the catalog allow that."""
         with self._reaching(f"creating namespace {namespace}"):
-            self.client.create_namespace_if_not_exists(parts_of(namespace))
+            if not self.client.namespace_exists(parts_of(namespace)):
+                self.client.create_namespace_if_not_exists(parts_of(namespace))
 
     @cached_property
     def client(self) -> Catalog:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.utils.config import Config
 
 from dagster_ips.errors import (
@@ -372,3 +373,20 @@ def test_a_catalog_that_turns_out_not_to_register_tables_is_named_as_such(
     monkeypatch.setattr(SqlCatalog, "register_table", refuse)
     with pytest.raises(NoRegisterError):
         LakeCatalog.embedded("lake", tmp_path).register(TABLE, "file:///nowhere")
+
+
+def test_a_catalog_that_allows_no_new_namespaces_takes_tables_in_those_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source(tmp_path)
+    source.lake.create_namespace("ips")
+
+    def refuse(*_: object) -> None:
+        raise ForbiddenError
+
+    monkeypatch.setattr(SqlCatalog, "create_namespace", refuse)
+    source.lake.register("ips.copy", source.table.metadata_location)
+    assert source.lake.find("ips.copy") is not None
+    source.lake.create_namespace("ips")
+    with pytest.raises(CatalogUnreachableError, match="ForbiddenError"):
+        source.lake.create_namespace("other")
