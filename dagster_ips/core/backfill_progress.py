@@ -12,13 +12,15 @@ from dagster_ips.core.backfill_plan import BackfillPlan
 class PartState(StrEnum):
     """How far a partition of a stage is, or all of a stage without partitions.
 
-    ``TO_COME``: an earlier stage isn't finished. ``UNCHANGED``: all are finished, and none of its rows had to change.
+    ``NOT_RUN``: Dagster's backfill ended without running it. ``TO_COME``: an earlier stage isn't finished.
+    ``UNCHANGED``: all are finished, and none of its rows had to change.
     """
 
     DONE = "done"
     RUNNING = "running"
     PENDING = "pending"
     FAILED = "failed"
+    NOT_RUN = "not run"
     TO_COME = "to come"
     UNCHANGED = "unchanged"
 
@@ -51,14 +53,16 @@ class StageProgress:
 class StageSeen:
     """What is seen of a stage: how its runs went by part, which parts wait for a run, and how much runs have read.
 
-    ``is_requested`` says that Dagster will still start runs for the parts that have none. This is so for the root while
-    its backfill goes on, and for every staged stage.
+    ``is_backfilled`` says that runs of Dagster's backfill compute the parts, and not automation. This is so for the
+    root, and for every staged stage. ``is_requested`` says that Dagster will still start runs for the parts that have
+    none: its backfill goes on.
     """
 
     ran: Mapping[str, PartState]
     waiting: frozenset[str]
     size_bytes: int = 0
     rows: int = 0
+    is_backfilled: bool = False
     is_requested: bool = False
 
 
@@ -90,4 +94,4 @@ def _state(part: str, seen: StageSeen, *, before_open: bool) -> PartState:
         return PartState.PENDING
     if before_open:
         return PartState.TO_COME
-    return ran or PartState.UNCHANGED
+    return ran or (PartState.NOT_RUN if seen.is_backfilled else PartState.UNCHANGED)

@@ -7,7 +7,9 @@ from pathlib import Path
 import dagster as dg
 
 import dagster_ips as ips
+from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG, requested_backfill
 from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
+from dagster_ips.core.backfill_progress import PartState
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.backfill.following import BackfillFollower
 from dagster_ips.orchestration.run.cascade_tag import PLAN_TAG
@@ -78,3 +80,57 @@ def test_what_a_failed_run_materialized_before_it_failed_is_done(tmp_path: Path,
     assert follower.unfinished() == []
     run(instance, "first", partition="a", fails="first")
     assert follower.unfinished() == ["first isn't finished: of 2 parts, 1 failed"]
+
+
+def test_a_backfill_of_more_than_a_thousand_runs_is_seen_as_a_whole(tmp_path: Path) -> None:
+    instance = dg.DagsterInstance.ephemeral()
+    follower = BackfillFollower(BackfillDesk.of([definitions(tmp_path)], instance).lineage, PLAN, is_staged=True)
+    for partition in ("a", "b"):
+        run(instance, "first", "second", partition=partition)
+    for _ in range(1000):
+        instance.add_run(dg.DagsterRun(job_name="other", tags={PLAN_TAG: PLAN.id}))
+    assert follower.unfinished() == []
+
+
+def test_partitions_that_a_backfill_ended_without_running_are_not_said_to_be_unchanged(tmp_path: Path) -> None:
+    instance = dg.DagsterInstance.ephemeral()
+    lineage = BackfillDesk.of([definitions(tmp_path)], instance).lineage
+    staged, live = (BackfillFollower(lineage, PLAN, is_staged=is_staged) for is_staged in (True, False))
+    launched = requested_backfill(
+        instance,
+        PLAN.id,
+        {dg.AssetKey("first"): PARTITIONS.subset_with_partition_keys(["a", "b"])},
+        tags={PLAN_TAG: PLAN.id},
+        title="",
+        description="",
+        at=0.0,
+    )
+    instance.add_backfill(launched)
+    run(instance, "first", partition="a")
+    assert [dict(each.parts) for each in live.progress()] == [
+        {"a": PartState.DONE, "b": PartState.PENDING},
+        {"a": PartState.TO_COME, "b": PartState.TO_COME},
+    ]
+    assert live.cancel() == []
+    assert live.status() == "CANCELING"
+    for status in ("CANCELING", "CANCELED", "FAILED"):
+        instance.update_backfill(launched.with_status(type(launched.status)[status]))
+        first, second = live.progress()
+        assert dict(first.parts) == {"a": PartState.DONE, "b": PartState.NOT_RUN}
+        assert set(second.parts.values()) == {PartState.UNCHANGED}
+        assert staged.unfinished() == [
+            "first isn't finished: of 2 parts, 1 not run",
+            "second isn't finished: of 2 parts, 2 not run",
+        ]
+
+
+def test_a_run_of_partitions_that_were_redefined_since_can_still_be_followed(tmp_path: Path) -> None:
+    instance = dg.DagsterInstance.ephemeral()
+    follower = BackfillFollower(BackfillDesk.of([definitions(tmp_path)], instance).lineage, PLAN, is_staged=True)
+    tags = {PLAN_TAG: PLAN.id, RANGE_START_TAG: "a", RANGE_END_TAG: "c"}
+    selected = frozenset([dg.AssetKey("first")])
+    instance.add_run(dg.DagsterRun("job", asset_selection=selected, tags=tags, status=dg.DagsterRunStatus.STARTED))
+    assert follower.unfinished() == [
+        "first isn't finished: of 2 parts, 2 not run",
+        "second isn't finished: of 2 parts, 2 not run",
+    ]

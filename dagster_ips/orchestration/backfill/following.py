@@ -30,7 +30,9 @@ from dagster_ips.orchestration.run.cascade_tag import PLAN_TAG
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 
 _PARTITION_TAG = "dagster/partition"
-_ENDED = frozenset(("COMPLETED", "COMPLETED_SUCCESS", "COMPLETED_FAILED", "FAILED", "CANCELED"))
+_STARTS_NO_RUN = frozenset(
+    ("COMPLETED", "COMPLETED_SUCCESS", "COMPLETED_FAILED", "FAILING", "FAILED", "CANCELING", "CANCELED")
+)
 _STATES = {
     dg.DagsterRunStatus.SUCCESS: PartState.DONE,
     dg.DagsterRunStatus.FAILURE: PartState.FAILED,
@@ -100,7 +102,7 @@ class BackfillFollower:
         Published results stay, and downstream assets still follow them; a revert undoes them.
         """
         instance = self.lineage.instance
-        for found in backfills_with_tag(instance, PLAN_TAG, self.plan.id):  # Includes re-executions of it.
+        for found in self._backfills():
             if (ending := cancelling(found)) is not None:
                 with effect(Effect.END_BACKFILL):
                     instance.update_backfill(ending)
@@ -123,13 +125,28 @@ class BackfillFollower:
             if state is PartState.FAILED:  # A later stage may have failed, after this one was published.
                 ran |= dict.fromkeys(self._materialized_by(run, key), PartState.DONE)
         size, rows = captured_by(self.lineage.instance, stage.asset, {r.run_id for r in runs if r.is_success})
-        is_requested = (is_root or self.is_staged) and self._is_at_work()
-        return StageSeen(ran, self._waiting(stage) - _running(ran), size, rows, is_requested)
+        is_backfilled = is_root or self.is_staged
+        return StageSeen(
+            ran,
+            self._waiting(stage) - _running(ran),
+            size,
+            rows,
+            is_backfilled=is_backfilled,
+            is_requested=is_backfilled and self._is_at_work(),
+        )
 
     def _is_at_work(self) -> bool:
         """Whether Dagster still starts runs of the backfill or of a re-execution of it."""
-        found = backfills_with_tag(self.lineage.instance, PLAN_TAG, self.plan.id)
-        return any(backfill_status(each) not in _ENDED for each in found)
+        return any(backfill_status(each) not in _STARTS_NO_RUN for each in self._backfills())
+
+    def _backfills(self) -> list[Any]:
+        """Dagster's own backfill and its re-executions.
+
+        An instance whose data wasn't migrated finds by their tags only those that have runs already.
+        """
+        tagged, own = backfills_with_tag(self.lineage.instance, PLAN_TAG, self.plan.id), self.dagsters()
+        others = [each for each in tagged if each.backfill_id != self.plan.id]
+        return others if own is None else [own, *others]
 
     def _parts(self, run: dg.DagsterRun, stage: PlannedStage) -> Iterable[str]:
         definition = self.lineage.partitions_def(stage.asset)
@@ -137,7 +154,10 @@ class BackfillFollower:
             return [""]
         if RANGE_START_TAG in run.tags:
             span = dg.PartitionKeyRange(run.tags[RANGE_START_TAG], run.tags[RANGE_END_TAG])
-            return definition.get_partition_keys_in_range(span)
+            try:
+                return definition.get_partition_keys_in_range(span)
+            except Exception:  # noqa: BLE001  # each definition raises another one for a key that no longer exists
+                return self._materialized_by(run, dg.AssetKey.from_user_string(stage.asset))
         return [run.tags[_PARTITION_TAG]] if _PARTITION_TAG in run.tags else []
 
     def _materialized_by(self, run: dg.DagsterRun, key: dg.AssetKey) -> set[str]:

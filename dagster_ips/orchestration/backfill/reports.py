@@ -81,9 +81,10 @@ def progress_report(
         for each in stages
     ]
     failed = [
-        f"{each.asset}: failed: {partitions_text([part or 'all of it' for part in parts])}"
+        f"{each.asset}: {ended}: {partitions_text([part or 'all of it' for part in parts])}"
         for each in stages
-        if (parts := [part for part, state in each.parts.items() if state is PartState.FAILED])
+        for ended in (PartState.FAILED, PartState.NOT_RUN)
+        if (parts := [part for part, state in each.parts.items() if state is ended])
     ]
     head = f"Backfill {backfill}: status in Dagster is {status}."
     headings = ("STAGE", *(state.upper() for state in PartState), "ROWS READ", "READ")

@@ -58,7 +58,7 @@ def runs_of(instance: dg.DagsterInstance, cascade: str, commits: Sequence[Commit
     by_tag = [dg.RunsFilter(tags={tag: cascade}) for tag in (CASCADE_TAG, PLAN_TAG, BACKFILL_TAG)]
     named = sorted({cascade, *(each.run_id for each in commits if each.run_id)})
     filters = [*by_tag, dg.RunsFilter(run_ids=named)]
-    records = [record for each in filters for record in instance.get_run_records(each, limit=_MOST_RUNS)]
+    records = [record for each in filters for record in instance.get_run_records(each)]
     found = {record.dagster_run.run_id: record for record in records}
     return sorted(found.values(), key=lambda record: record.create_timestamp)
 
