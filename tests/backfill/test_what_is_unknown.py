@@ -17,7 +17,7 @@ from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import FileSet, consumed_after
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.errors import BackfillError, RevertError
+from dagster_ips.errors import BackfillError, InstanceError, RevertError
 from dagster_ips.iceberg import cascade_stamps, code_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.stamps import stamp_properties
@@ -34,11 +34,19 @@ PARTITIONS = dg.StaticPartitionsDefinition(["a", "b"])
 OUTSIDE = ("playback", "plans")
 
 
-def definitions(folder: Path, *, code: str, inputs: tuple[str, ...], is_partitioned: bool) -> dg.Definitions:
+def definitions(
+    folder: Path,
+    *,
+    code: str,
+    inputs: tuple[str, ...],
+    is_partitioned: bool,
+    policy: dg.BackfillPolicy | None = None,
+) -> dg.Definitions:
     @dg.asset(
         name="first",
         partitions_def=PARTITIONS if is_partitioned else None,
         code_version=code,
+        backfill_policy=policy,
         ins={name: ips.incremental(name) for name in inputs},
         metadata=ips.replace() | ips.table("media.first") | {"partition_expr": "account"},
     )
@@ -48,6 +56,7 @@ def definitions(folder: Path, *, code: str, inputs: tuple[str, ...], is_partitio
     @dg.asset(
         partitions_def=PARTITIONS,
         ins={"first": ips.incremental()},
+        backfill_policy=policy,
         metadata=ips.replace() | ips.table("media.second") | {"partition_expr": "account"},
     )
     def second(first: ips.IcdcView) -> object:
@@ -70,13 +79,20 @@ class QuietLake(Lake):
         self.folder, self.instance = folder, instance
         self.code, self.inputs, self.is_partitioned = "1", ("playback",), True
         self.catalog = LakeCatalog.embedded("lake", folder)
+        self.policy: dg.BackfillPolicy | None = None
         for name in OUTSIDE:
             self.create_playback(events(range(3)), f"media.{name}")
         self.catalog.client.create_table("media.first", SCHEMA)
 
     @property
     def desk(self) -> BackfillDesk:
-        made = definitions(self.folder, code=self.code, inputs=self.inputs, is_partitioned=self.is_partitioned)
+        made = definitions(
+            self.folder,
+            code=self.code,
+            inputs=self.inputs,
+            is_partitioned=self.is_partitioned,
+            policy=self.policy,
+        )
         return BackfillDesk.of([made], self.instance)
 
     def at(self, name: str) -> Watermark:
@@ -290,3 +306,54 @@ def test_a_revert_that_is_refused_leaves_what_is_staged_and_not_published_yet(
     with pytest.raises(RevertError, match="a: it has been recomputed since"):
         quiet.desk.revert(backfill, None, leave_out_changed=False)
     assert dropped == []
+
+
+def test_an_asset_that_dagster_computes_only_together_with_others_is_not_planned_alone(
+    quiet: QuietLake, instance: dg.DagsterInstance
+) -> None:
+    def desk(*, can_subset: bool) -> BackfillDesk:
+        outs = {name: dg.AssetOut(metadata=ips.append() | ips.table(f"media.{name}")) for name in ("one", "other")}
+
+        @dg.multi_asset(outs=outs, ins={"playback": ips.incremental()}, can_subset=can_subset)
+        def both(playback: ips.IcdcView) -> tuple[object, object]:
+            return playback.added, playback.added
+
+        catalog = ips.IcebergCatalog(folder=str(quiet.folder))
+        manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect(server_folder="unused"))
+        assets = [ips.iceberg_asset("playback", table="media.playback"), both]
+        made = ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+        return BackfillDesk.of([made], instance)
+
+    with pytest.raises(InstanceError, match="one is computed in one step with other"):
+        desk(can_subset=False).plan("one", None)
+    assert [stage.asset for stage in desk(can_subset=True).plan("one", None).stages] == ["one"]
+
+
+def test_a_span_has_the_keys_between_both_ends_in_each_dimension(instance: dg.DagsterInstance) -> None:
+    days = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-05")
+    keys = dg.MultiPartitionsDefinition({"account": dg.StaticPartitionsDefinition(["a", "b", "c"]), "day": days})
+
+    @dg.asset(partitions_def=keys)
+    def made() -> None: ...
+
+    desk = BackfillDesk.of([dg.Definitions(assets=[made])], instance)
+    assert desk.span("made", "a|2026-01-02..b|2026-01-03") == [
+        "a|2026-01-02",
+        "a|2026-01-03",
+        "b|2026-01-02",
+        "b|2026-01-03",
+    ]
+    assert desk.span("made", "b|2026-01-02") == ["b|2026-01-02"]
+    for nothing in ("b|2026-01-02..a|2026-01-03", "a|2026-01-02..d|2026-01-03"):
+        with pytest.raises(InstanceError, match="has no partitions from"):
+            desk.span("made", nothing)
+
+
+def test_the_estimate_counts_the_runs_that_the_backfill_policy_asks_for(quiet: QuietLake) -> None:
+    quiet.compute("a", "b")
+    spent = {"bytes captured": 100, "capture seconds": 1.0, "write and publish seconds": 2.0}
+    for asset in ("first", "second"):
+        quiet.instance.report_runless_asset_event(dg.AssetMaterialization(asset, metadata=spent))
+    assert [stage.seconds for stage in quiet.desk.plan("first", None).stages] == [3.0, 3.0]
+    quiet.policy = dg.BackfillPolicy.multi_run()
+    assert [stage.seconds for stage in quiet.desk.plan("first", None).stages] == [6.0, 6.0]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill
 from dagster_ips.errors import BackfillError, InstanceError, UnknownBackfillError
 from dagster_ips.exactly_once.effects import Effect, effect
@@ -52,6 +53,8 @@ class BackfillDesk:
     def span(self, asset: str, span: str) -> list[str]:
         """The partitions of ``asset`` in the span ``A..B``, both ends included; ``span`` itself if it is a key.
 
+        With several dimensions, these are the keys between both ends in each dimension, as in Dagster.
+
         Raises:
             InstanceError: there are no such partitions.
             UnknownConsumerError: there is no such asset.
@@ -63,13 +66,16 @@ class BackfillDesk:
         keys = list(definition.get_partition_keys(dynamic_partitions_store=self.lineage.instance))
         if span in keys:
             return [span]
-        if first not in keys or last not in keys or keys.index(first) > keys.index(last):
+        with knowing_partitions(self.lineage.instance):
+            are_there = first in keys and last in keys
+            within = definition.get_partition_keys_in_range(dg.PartitionKeyRange(first, last)) if are_there else ()
+        if not within:
             problem = f"{asset} has no partitions from {first} to {last}."
             raise InstanceError(
                 problem=problem,
                 remedy=f"Its partitions are {keys[0]} to {keys[-1]}." if keys else "It has no partitions.",
             )
-        return keys[keys.index(first) : keys.index(last) + 1]
+        return list(within)
 
     def of_older_code(self, asset: str) -> list[str] | None:
         """The partitions with rows that an older version of the asset's code computed; None without partitions.

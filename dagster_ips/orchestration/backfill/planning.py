@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
+
+import dagster as dg
 
 from dagster_ips._compat import knowing_partitions, new_backfill_id
 from dagster_ips.core.backfill_plan import BackfillPlan, PlannedRead, PlannedStage, PlannedTable
@@ -83,6 +86,11 @@ def _root_partitions(lineage: AssetLineage, asset: str, partitions: Sequence[str
     if known.is_outside or not lineage.node(asset).is_executable:
         problem = f"{asset} is written outside of Dagster, so no backfill computes it."
         raise InstanceError(problem=problem, remedy="Plan a backfill of an asset that reads it.")
+    if others := lineage.node(asset).execution_set_asset_keys - {dg.AssetKey.from_user_string(asset)}:
+        with_it = ", ".join(sorted(key.to_user_string() for key in others))
+        problem = f"{asset} is computed in one step with {with_it}, and Dagster can't run the step for {asset} alone."
+        remedy = "Materialize all of them in Dagster's UI, and later stages follow; or declare can_subset=True."
+        raise InstanceError(problem=problem, remedy=remedy)
     definition = lineage.partitions_def(asset)
     if definition is None:
         if partitions is not None:
@@ -124,8 +132,6 @@ class _Planner:
             )
         else:
             unknown += _lookups_text(lineage, asset, known)
-        policy = lineage.node(asset).backfill_policy
-        runs = 1 if keys is None or policy is not None else len(keys)
         return self._timed(
             PlannedStage(
                 asset,
@@ -136,8 +142,7 @@ class _Planner:
                 code_version=lineage.code_version(asset),
                 unknown=tuple(unknown),
                 code_changes=self._code_changes(asset, keys),
-            ),
-            runs,
+            )
         )
 
     def follower(self, known: KnownConsumer) -> PlannedStage:
@@ -162,8 +167,7 @@ class _Planner:
                 code_version=known.code_version,
                 unknown=tuple(unknown),
                 code_changes=self._code_changes(consumer.name, keys),
-            ),
-            1,
+            )
         )
 
     def _code_changes(self, asset: str, keys: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -193,8 +197,8 @@ class _Planner:
         files = files_of_keys(self.lineage.lake(tracked.upstream).storage, source, slicing, keys)
         return replace(_read(tracked, files), at_most=True)
 
-    def _timed(self, stage: PlannedStage, runs: int) -> PlannedStage:
-        past = past_runs(self.lineage.instance, stage.asset)
+    def _timed(self, stage: PlannedStage) -> PlannedStage:
+        past, runs = past_runs(self.lineage.instance, stage.asset), self._runs(stage)
         seconds = seconds_of_run(stage.size_bytes // runs, past) if stage.reads else None
         untold = () if past else ("seconds: no past run has recorded them",)
         timed = replace(
@@ -205,6 +209,12 @@ class _Planner:
         )
         self.stages[stage.asset] = timed
         return timed
+
+    def _runs(self, stage: PlannedStage) -> int:
+        """How many runs compute the stage at least: partitions that aren't adjacent may need more."""
+        policy = self.lineage.node(stage.asset).backfill_policy
+        most = policy.max_partitions_per_run if policy else 1
+        return max(1, ceil(len(stage.partitions or ()) / most)) if most else 1
 
 
 def _read(tracked: TrackedInput, files: Sequence[DataFile]) -> PlannedRead:
