@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType
 
@@ -20,7 +21,7 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillError, InstanceError, RevertError
 from dagster_ips.iceberg import cascade_stamps, code_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.stamps import stamp_properties
+from dagster_ips.iceberg.stamps import owner_properties, stamp_properties
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.backfill.differing import before_snapshot
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
@@ -28,7 +29,7 @@ from dagster_ips.orchestration.backfill.reports import difference_report
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter
 from dagster_ips.orchestration.backfill.staging import BranchStanding
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from tests.support.lake import SCHEMA, Lake, events
+from tests.support.lake import FIRST_DAY, SCHEMA, Lake, events
 
 PARTITIONS = dg.StaticPartitionsDefinition(["a", "b"])
 OUTSIDE = ("playback", "plans")
@@ -357,3 +358,41 @@ def test_the_estimate_counts_the_runs_that_the_backfill_policy_asks_for(quiet: Q
     assert [stage.seconds for stage in quiet.desk.plan("first", None).stages] == [3.0, 3.0]
     quiet.policy = dg.BackfillPolicy.multi_run()
     assert [stage.seconds for stage in quiet.desk.plan("first", None).stages] == [6.0, 6.0]
+
+
+def test_a_revert_of_rows_whose_columns_are_gone_is_refused_before_anything_is_dropped(
+    quiet: QuietLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet.compute("a", "b")
+    backfill = quiet.launch(ConsumedBefore("playback", quiet.at("playback"), ("a", "b")), is_staged=True)
+    quiet.compute("a", "b", backfill=backfill)
+    quiet.catalog.client.load_table("media.first").update_schema().delete_column("seconds").commit()
+    dropped: list[BackfillPlan] = []
+    monkeypatch.setattr(BackfillLauncher, "drop_branches", lambda _, plan: dropped.append(plan))
+    monkeypatch.setattr(ips.IcdcIOManager, "session", lambda _: None)
+    with pytest.raises(RevertError, match="column seconds has since been dropped"):
+        quiet.desk.reverter(backfill).plan(None)
+    with pytest.raises(RevertError, match="column seconds has since been dropped"):
+        quiet.desk.revert(backfill, None, leave_out_changed=False)
+    assert dropped == []
+
+
+def test_partitions_of_an_asset_without_incremental_inputs_are_reverted_although_other_ones_were_computed_since(
+    quiet: QuietLake,
+) -> None:
+    def compute(account: str, backfill: str) -> None:
+        rows = [(number, FIRST_DAY, account, number) for number in range(3)]
+        said = owner_properties("first", None) | cascade_stamps.properties(Cascade((backfill,)))
+        columns = zip(*rows, strict=True)
+        made = pa.table([pa.array(list(each)) for each in columns], names=[field.name for field in SCHEMA.fields])
+        quiet.catalog.client.load_table("media.first").append(made, said)
+
+    quiet.inputs = ()
+    compute("a", "other")
+    backfill = quiet.launch()
+    compute("a", backfill)
+    compute("b", "later")
+    planned = quiet.desk.reverter(backfill).plan(["a"])
+    assert (planned.restored, planned.changed) == (("a",), {})
+    compute("a", "later")
+    assert "recomputed since" in quiet.desk.reverter(backfill).plan(["a"]).changed["a"]

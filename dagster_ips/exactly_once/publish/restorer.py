@@ -80,7 +80,7 @@ class Restorer:
             PublishError: ``main`` kept moving.
         """
         before = self.publisher.catalog.load(wanted.table, asset=wanted.asset)
-        _require_same_columns(before, wanted)
+        require_same_columns(before, wanted)
         captures = self._captures(before, wanted)
         # Set before it can be published: such snapshots are looked for only in tables with this property.
         if before.properties.get(REVERTED) != wanted.backfill:
@@ -140,7 +140,12 @@ class Restorer:
         return captures
 
 
-def _require_same_columns(target: TableMetadata, wanted: Restoration) -> None:
+def require_same_columns(target: TableMetadata, wanted: Restoration) -> None:
+    """Fail unless the table still has all columns of the rows to restore.
+
+    Raises:
+        RevertError: the table has lost columns since.
+    """
     snapshot = target.snapshots[wanted.snapshot_id]
     others = target.columns_of_other_meaning(snapshot.schema_id)
     lost = target.columns_lost_since(snapshot.schema_id)

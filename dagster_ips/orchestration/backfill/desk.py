@@ -237,12 +237,10 @@ class BackfillDesk:
         Raises:
             As for ``reverter`` and ``BackfillReverter.revert``.
         """
-        reverter = self.reverter(backfill)
-        if (staged := self.staged(backfill)) is not None:
-            # What isn't published yet is dropped only if the revert isn't refused.
-            reverter.require_nothing_lost(reverter.plan(partitions), leave_out_changed=leave_out_changed)
-            staged.discard()
-        return reverter.revert(partitions, leave_out_changed=leave_out_changed)
+        reverter, staged = self.reverter(backfill), self.staged(backfill)
+        if staged is None:
+            return reverter.revert(partitions, leave_out_changed=leave_out_changed)
+        return reverter.revert(partitions, leave_out_changed=leave_out_changed, drop_staged=staged.discard)
 
     def release(self, backfill: str) -> list[str]:
         """Stop keeping the states before a backfill, and drop its branches; returns the tables that had such a state.

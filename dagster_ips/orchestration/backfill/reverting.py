@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import dagster as dg
@@ -26,7 +26,7 @@ from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import files_in, interval_of, is_readable
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
-from dagster_ips.exactly_once.publish.restorer import MadeOf, Restoration, Restorer
+from dagster_ips.exactly_once.publish.restorer import MadeOf, Restoration, Restorer, require_same_columns
 from dagster_ips.iceberg import cascade_stamps
 from dagster_ips.iceberg.cascade_stamps import CASCADE
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -70,7 +70,7 @@ class BackfillReverter:
 
         Raises:
             BackfillError: there is no previous state to restore.
-            RevertError: the changes to consume again can no longer be read.
+            RevertError: the table lost columns, or the changes to consume again can no longer be read.
             IpsError: a table can't be read.
         """
         with knowing_partitions(self.lineage.instance):
@@ -79,8 +79,16 @@ class BackfillReverter:
                 self._restoration(planned.restored)
             return planned
 
-    def revert(self, partitions: Collection[str] | None, *, leave_out_changed: bool) -> tuple[RevertPlan, Publication]:
+    def revert(
+        self,
+        partitions: Collection[str] | None,
+        *,
+        leave_out_changed: bool,
+        drop_staged: Callable[[], object] = lambda: None,
+    ) -> tuple[RevertPlan, Publication]:
         """Restore the rows by one commit, after which everything consumed since is consumed again.
+
+        ``drop_staged`` drops what isn't published yet. It is called once nothing refuses the revert.
 
         Raises:
             BackfillError: a run is working on the root, or there is no previous state to restore.
@@ -92,21 +100,17 @@ class BackfillReverter:
             restorer.settle(self.lineage.metadata(self._root.asset), self._edges(self._parts))
             self._require_idle()
             planned = self._planned(partitions)
-            self.require_nothing_lost(planned, leave_out_changed=leave_out_changed)
-            if not planned.restored:
+            self._require_nothing_lost(planned, leave_out_changed=leave_out_changed)
+            wanted = self._restoration(planned.restored) if planned.restored else None
+            drop_staged()
+            if wanted is None:
                 return planned, Publication(None)
-            wanted = self._restoration(planned.restored)
             published = restorer.restore(wanted)
             self._remember_what_is_pending()
             self._report(planned, published)
             return planned, published
 
-    def require_nothing_lost(self, planned: RevertPlan, *, leave_out_changed: bool) -> None:
-        """Fail if changes by others would be lost.
-
-        Raises:
-            RevertError: they would, and aren't left out.
-        """
+    def _require_nothing_lost(self, planned: RevertPlan, *, leave_out_changed: bool) -> None:
         if planned.changed and not leave_out_changed:
             said = tuple(f"{part or 'its rows'}: {what}" for part, what in planned.changed.items())
             raise self._refused(
@@ -260,17 +264,20 @@ class BackfillReverter:
         for each in since:
             if each.is_of_backfill or each.is_revert:
                 continue
-            if not each.is_own:
-                touched = set(parts) & self._partitions_of(each.snapshot, target)
-                what = f"someone else changed it in {told(each.snapshot)}"
+            if each.modes and each.is_own:
+                touched = {part for part in parts if each.modes.get(part) is Mode.FULL}
             else:
-                touched = {p for p in parts if each.modes.get(p) is Mode.FULL or not each.modes}
-                what = f"it has been recomputed since, in snapshot {each.snapshot.snapshot_id}"
+                touched = set(parts) & self._partitions_of(each.snapshot, target)
+            what = (
+                f"it has been recomputed since, in snapshot {each.snapshot.snapshot_id}"
+                if each.is_own
+                else f"someone else changed it in {told(each.snapshot)}"
+            )
             changed |= dict.fromkeys(sorted(part for part in touched if each.id not in undone[part]), what)
         return changed
 
     def _partitions_of(self, snapshot: Snapshot, target: TableMetadata) -> set[str]:
-        """The partitions that a commit from outside may have changed; all of them if that is unknown."""
+        """The partitions that a commit without captures may have changed; all of them if that is unknown."""
         slicing, parent = self._slicing(), target.snapshots.get(snapshot.parent_id or -1)
         if slicing is None or parent is None:
             return set(self._parts)
@@ -308,7 +315,9 @@ class BackfillReverter:
             raise self._refused(problems, "Recompute the partitions with the code that produced them.")
         slicing = self._slicing()
         rows = rows_of_stage(replace(stage, partitions=tuple(parts)), target, slicing) if slicing is not None else None
-        return Restoration(self.backfill.plan.id, stage.asset, stage.table, self._before(target), rows, consumed)
+        wanted = Restoration(self.backfill.plan.id, stage.asset, stage.table, self._before(target), rows, consumed)
+        require_same_columns(target, wanted)
+        return wanted
 
     def _unread(self, parts: Collection[str], consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
         """The problems if rows were made without some input: what of it is to be consumed again is unknown."""
