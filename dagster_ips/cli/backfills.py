@@ -37,6 +37,7 @@ from dagster_ips.orchestration.backfill.reports import (
     release_report,
     revert_report,
     reverted_report,
+    staged_report,
 )
 from dagster_ips.orchestration.backfill.staging import StagedBackfill
 from dagster_ips.state.backfill_codec import plan_as_json, plan_from_json
@@ -118,9 +119,9 @@ def diff(workplace: Workplace, backfill_id: str, *, against: str, examples: int,
 def cancel(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
     """Cancel a backfill and all of its runs."""
     desk = _desk(workplace)
-    desk.launched(backfill_id)
+    drops = " and drop what it has staged and not published" if desk.launched(backfill_id).is_staged else ""
     if not yes:
-        click.confirm(f"Cancel backfill {backfill_id} and all of its runs?", abort=True)
+        click.confirm(f"Cancel backfill {backfill_id} and all of its runs{drops}?", abort=True)
     ended, is_dropped = desk.cancel(backfill_id)
     click.echo(_text(cancel_report(backfill_id, ended, is_dropped=is_dropped)))
 
@@ -134,6 +135,7 @@ def publish(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
     desk = _desk(workplace)
     staged = desk.publishable(backfill_id)
     if not yes:
+        click.echo(_text(staged_report(staged)))
         click.confirm(f"Publish the staged results of backfill {backfill_id}?", abort=True)
     click.echo(_text(publication_report(staged, desk.publish(backfill_id))))
 

@@ -25,9 +25,9 @@ from dagster_ips.iceberg.stamps import owner_properties, stamp_properties
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.backfill.differing import before_snapshot
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
-from dagster_ips.orchestration.backfill.reports import difference_report
+from dagster_ips.orchestration.backfill.reports import difference_report, publication_report
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter
-from dagster_ips.orchestration.backfill.staging import BranchStanding
+from dagster_ips.orchestration.backfill.staging import BranchStanding, StagedBackfill
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import FIRST_DAY, SCHEMA, Lake, events
 
@@ -79,8 +79,8 @@ class QuietLake(Lake):
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
         self.folder, self.instance = folder, instance
         self.code, self.inputs, self.is_partitioned = "1", ("playback",), True
-        self.catalog = LakeCatalog.embedded("lake", folder)
         self.policy: dg.BackfillPolicy | None = None
+        self.catalog = LakeCatalog.embedded("lake", folder)
         for name in OUTSIDE:
             self.create_playback(events(range(3)), f"media.{name}")
         self.catalog.client.create_table("media.first", SCHEMA)
@@ -396,3 +396,58 @@ def test_partitions_of_an_asset_without_incremental_inputs_are_reverted_although
     assert (planned.restored, planned.changed) == (("a",), {})
     compute("a", "later")
     assert "recomputed since" in quiet.desk.reverter(backfill).plan(["a"]).changed["a"]
+
+
+def test_staged_results_are_not_released_before_a_person_publishes_or_cancels_them(
+    quiet: QuietLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(ips.IcdcIOManager, "session")
+    quiet.compute("a", "b")
+    backfill = quiet.launch(is_staged=True)
+    table = quiet.catalog.client.load_table("media.first")
+    table.manage_snapshots().create_branch(quiet.at("first").snapshot_id, f"ips-staged-{backfill}").commit()
+    with pytest.raises(BackfillError, match=f"media.first still has its branch ips-staged-{backfill}"):
+        quiet.desk.release(backfill)
+
+
+def test_publishing_again_does_nothing_and_says_so(quiet: QuietLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ips.IcdcIOManager, "session")
+    quiet.compute("a", "b")
+    backfill = quiet.launch(is_staged=True)
+    quiet.compute("a", "b", backfill=backfill)
+    staged = quiet.desk.publishable(backfill)
+    done = staged.publish([])
+    assert publication_report(staged, done) == [
+        "media.first was published before. Nothing was left to publish, so nothing was done."
+    ]
+    assert quiet.instance.get_latest_materialization_event(dg.AssetKey("first")) is None
+
+
+def test_a_stage_that_reads_its_own_earlier_partitions_does_not_wait_for_itself_to_be_published(
+    quiet: QuietLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet.compute("a", "b")
+    found = quiet.desk.launched(quiet.launch(is_staged=True))
+    (first,) = found.plan.stages
+    plan = replace(found.plan, stages=(replace(first, upstreams=("first", "playback")),))
+    CursorStore(quiet.instance).set_backfill(replace(found, plan=plan))
+    table = quiet.catalog.client.load_table("media.first")
+    table.manage_snapshots().create_branch(quiet.at("first").snapshot_id, plan.staged_branch).commit()
+    table.append(table.scan().to_arrow(), branch=plan.staged_branch)
+    monkeypatch.setattr(StagedBackfill, "_publish_one", lambda *_: True)
+    monkeypatch.setattr(BackfillLauncher, "drop_branches", lambda *_: [])
+    monkeypatch.setattr(ips.IcdcIOManager, "session", lambda _: None)
+    assert quiet.desk.publishable(plan.id).publish([]).published == ("first",)
+
+
+def test_a_backfill_whose_stage_is_in_no_definitions_is_refused_before_anything_is_ended(quiet: QuietLake) -> None:
+    quiet.compute("a", "b")
+    found = quiet.desk.launched(quiet.launch())
+    renamed = PlannedStage("renamed", "media.renamed", ("first",), None)
+    plan = replace(found.plan, stages=(*found.plan.stages, renamed))
+    CursorStore(quiet.instance).set_backfill(replace(found, plan=plan))
+    for act in (quiet.desk.cancel, quiet.desk.follower):
+        with pytest.raises(BackfillError, match="renamed, which it computes, isn't in these definitions"):
+            act(plan.id)
+    with pytest.raises(BackfillError, match="renamed, which it computes, isn't in these definitions"):
+        quiet.desk.launch(plan, who="me", staged=False, although_moved=False, keep_days=1)

@@ -147,9 +147,11 @@ class BackfillDesk:
         """The follower of a launched backfill.
 
         Raises:
+            BackfillError: the definitions lack one of its stages.
             As for ``launched``.
         """
         launched = self.launched(backfill)
+        self._require_stages(launched.plan)
         return BackfillFollower(self.lineage, launched.plan, launched.is_staged)
 
     def staged(self, backfill: str) -> StagedBackfill | None:
@@ -178,8 +180,10 @@ class BackfillDesk:
         """Launch a plan, live or staged; the previous states are kept for ``keep_days``.
 
         Raises:
+            BackfillError: the definitions lack one of its stages.
             As for ``BackfillLauncher.launch`` and ``stage``.
         """
+        self._require_stages(plan)
         launcher = BackfillLauncher(self.lineage, keep_days)
         by = launcher.stage if staged else launcher.launch
         return by(plan, who=who, although_moved=although_moved, now_ms=_now_ms())
@@ -243,14 +247,25 @@ class BackfillDesk:
         return reverter.revert(partitions, leave_out_changed=leave_out_changed, drop_staged=staged.discard)
 
     def release(self, backfill: str) -> list[str]:
-        """Stop keeping the states before a backfill, and drop its branches; returns the tables that had such a state.
+        """Stop keeping the states before a backfill; returns the tables that had such a state.
 
         Raises:
+            BackfillError: it is staged and not fully published.
             As for ``launched``.
         """
-        plan, launcher = self.launched(backfill).plan, BackfillLauncher(self.lineage)
-        launcher.drop_branches(plan)
-        return launcher.release(plan)
+        if (staged := self.staged(backfill)) is not None:
+            staged.require_no_branches()
+        return BackfillLauncher(self.lineage).release(self.launched(backfill).plan)
+
+    def _require_stages(self, plan: BackfillPlan) -> None:
+        known = {each.asset for each in self.lineage.tables}
+        if gone := [stage.asset for stage in plan.stages if stage.asset not in known]:
+            problem = f"{', '.join(gone)}, which it computes, isn't in these definitions. Nothing was done."
+            remedy = (
+                "Use the definitions that it was planned with: those of all its code locations (-w workspace.yaml), or "
+                f"those from before {gone[0]} was removed or renamed. If it isn't launched yet, plan again."
+            )
+            raise BackfillError(plan.id, problem, remedy)
 
 
 def _now_ms() -> int:

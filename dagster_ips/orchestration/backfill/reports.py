@@ -13,7 +13,7 @@ from dagster_ips.core.time_text import moment
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.orchestration.backfill.differing import StageDifference
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter, RevertPlan, revert_cascade
-from dagster_ips.orchestration.backfill.staging import StagedBackfill, StagedPublication
+from dagster_ips.orchestration.backfill.staging import BranchStanding, StagedBackfill, StagedPublication
 
 _MOST_SHOWN = 3
 KINDS_OF_CHANGE = {"missing": "removed", "extra": "added", "different": "changed"}
@@ -136,9 +136,24 @@ def difference_report(found: StageDifference) -> Report:
     return report
 
 
+def staged_report(staged: StagedBackfill) -> Report:
+    """What publishing would do to each table."""
+    said = {
+        BranchStanding.STAGED: "its branch will be published",
+        BranchStanding.UNCHANGED: "nothing differs on its branch",
+        BranchStanding.PUBLISHED: "is published already",
+        BranchStanding.MOVED: "changed since it was staged",
+        BranchStanding.GONE: "has no branch",
+    }
+    return [f"{each.stage.table}: {said[each.standing]}." for each in staged.tables()]
+
+
 def publication_report(staged: StagedBackfill, done: StagedPublication) -> Report:
     """Which stages were published, and why the others weren't."""
     backfill = staged.plan.id
+    if done.is_repeated:
+        tables = ", ".join(stage.table for stage in staged.plan.stages if stage.asset in done.published)
+        return [f"{tables} was published before. Nothing was left to publish, so nothing was done."]
     stages = [f"{stage.table}: {_published(stage, done)}." for stage in staged.plan.stages]
     return [*stages, f"Backfill {backfill} is published. To undo it: dagster-ips backfill revert {backfill}"]
 

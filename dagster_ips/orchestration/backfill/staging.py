@@ -59,10 +59,14 @@ class StagedTable:
 
 @dataclass(frozen=True, slots=True)
 class StagedPublication:
-    """The assets whose tables were ``published``, and those ``left`` to follow automatically because ``main`` moved."""
+    """The assets whose tables were ``published``, and those ``left`` to follow automatically because ``main`` moved.
+
+    ``is_repeated`` says that all of it had been published before, so that nothing was done.
+    """
 
     published: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    is_repeated: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,9 @@ class StagedBackfill:
                 f"Publishing is incomplete: {done} is published, {', '.join(left)} isn't. To continue: dagster-ips "
                 f"backfill publish {self.plan.id}"
             )
+        if of[BranchStanding.PUBLISHED] and of[BranchStanding.GONE]:
+            done, rest = (", ".join(of[each]) for each in (BranchStanding.PUBLISHED, BranchStanding.GONE))
+            return f"{done} is published; of {rest}, nothing differed or it was dropped. Nothing is left to publish."
         if of[BranchStanding.PUBLISHED]:
             return "It is fully published."
         if of[BranchStanding.MOVED]:
@@ -114,6 +121,20 @@ class StagedBackfill:
         if not any(each.standing is BranchStanding.PUBLISHED for each in self.tables()):
             remedy = f"To drop the staged results: dagster-ips backfill cancel {self.plan.id}"
             raise BackfillError(self.plan.id, "nothing of it is published, so there is nothing to revert.", remedy)
+
+    def require_no_branches(self) -> None:
+        """Fail if results are still on branches: a person has to decide whether to publish or to drop them.
+
+        Raises:
+            BackfillError: some are.
+        """
+        if left := [each.stage.table for each in self.tables() if self._has_branch(each)]:
+            problem = f"{', '.join(left)} still has its branch {self.plan.staged_branch}. Nothing was released."
+            remedy = (
+                f"First publish it (dagster-ips backfill publish {self.plan.id}) or drop what it has staged "
+                f"(dagster-ips backfill cancel {self.plan.id})."
+            )
+            raise BackfillError(self.plan.id, problem, remedy)
 
     def discard(self) -> bool:
         """Drop the branches; returns whether nothing of the backfill was published.
@@ -141,7 +162,10 @@ class StagedBackfill:
         """
         with knowing_partitions(self.lineage.instance):
             tables = self.tables()
-            if not any(each.standing is BranchStanding.PUBLISHED for each in tables):
+            published = tuple(each.stage.asset for each in tables if each.standing is BranchStanding.PUBLISHED)
+            if published and not any(map(self._has_branch, tables)):  # Branches are dropped last.
+                return StagedPublication(published, is_repeated=True)
+            if not published:
                 self._require_ready(tables, unfinished)
                 if self._published_together([each for each in tables if each.standing is BranchStanding.STAGED]):
                     tables = self.tables()
@@ -149,6 +173,9 @@ class StagedBackfill:
             self._report(done)
             BackfillLauncher(self.lineage).drop_branches(self.plan)
             return done
+
+    def _has_branch(self, each: StagedTable) -> bool:
+        return each.metadata is not None and self.plan.staged_branch in each.metadata.branches
 
     def _standing(self, stage: PlannedStage, metadata: TableMetadata | None) -> BranchStanding:
         if metadata is None:
@@ -239,7 +266,7 @@ class StagedBackfill:
         through, published, left = set[str](), list[str](), list[str]()
         stages = {stage.asset for stage in self.plan.stages}
         for each in tables:
-            follows_published = set(each.stage.upstreams) & stages <= through
+            follows_published = set(each.stage.upstreams) & stages - {each.stage.asset} <= through
             if each.standing is BranchStanding.STAGED and follows_published:
                 is_through = self._publish_one(each)
             else:
