@@ -26,6 +26,27 @@ class LostCursorError(IpsError):
 
 
 @dataclass(eq=False)
+class UpstreamRenamedError(IpsError):
+    """A consumer with a ``start`` has read the same table under another key of its upstream."""
+
+    consumer: str
+    upstream: str
+    former: str
+    consumed_snapshot_id: int | None
+
+    def __str__(self) -> str:
+        consumed = self.consumed_snapshot_id
+        at = f", up to snapshot {consumed}" if consumed is not None else ""
+        go_on = f"To continue from there, declare incremental(start={consumed}) and run " if at else "To start over: "
+        return (
+            f"{self.consumer} has consumed changes of the same table as {self.former}{at}. Starting {self.upstream} "
+            f"where incremental(start=...) says could skip rows or duplicate them, so nothing was captured and no "
+            f"state changed. {go_on}dagster-ips reset {self.consumer} --upstream {self.upstream} --why '...'. To "
+            f"recompute everything, materialize {self.consumer} with the run tag dagster_ips/mode=full."
+        )
+
+
+@dataclass(eq=False)
 class CaptureVoidError(IpsError):
     """Someone reset or rewound the edge after the capture was taken."""
 

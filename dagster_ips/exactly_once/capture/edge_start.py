@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.edge import Edge
 from dagster_ips.core.history_place import AtTime, Everywhere, Nowhere, Start, find_place
-from dagster_ips.errors import LostCursorError, UnknownPlaceError
+from dagster_ips.errors import LostCursorError, UnknownPlaceError, UpstreamRenamedError
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.icdc.icdc_dropping import icdc_origins
 from dagster_ips.iceberg.icdc.icdc_memory import RememberedCapture, newest_capture
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import bears_stamp
+from dagster_ips.iceberg.stamps import bears_stamp, last_consumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class StartFinder:
         Raises:
             UnknownPlaceError: the start isn't in the history of the upstream's table.
             LostCursorError: something was consumed before, and it is unknown what.
+            UpstreamRenamedError: something was consumed before, under another key of the upstream.
         """
         if state.has_begun or (state.committed is not None and not state.is_beginning):
             return state
@@ -45,17 +48,29 @@ class StartFinder:
             known = newest_capture(self.catalog, state.edge, namespace=self.icdc_namespace)
             if known is not None:
                 return self._rebuilt(state, known, source, tracked.ref)
+            self._require_no_other_key(state.edge, source)
         found = snapshot_at(tracked.start, source, tracked.ref, asked_by=f"start of {state.edge}")
         at = source.watermark_at(found, tracked.ref) if found else None
         return replace(state, committed=at, is_beginning=found is not None)
 
+    def _require_no_other_key(self, edge: Edge, source: TableMetadata) -> None:
+        """Fail if the target has rows of the same source that were consumed under another key.
+
+        Raises:
+            UpstreamRenamedError: it has, or may have.
+        """
+        if self.target is None:
+            return
+        for origin in icdc_origins(self.catalog, source.uuid, namespace=self.icdc_namespace):
+            other = origin.edge
+            if other.consumer == edge.consumer and _may_hold_rows_of(other, self.target):
+                consumed = last_consumed(self.target, other)
+                raise UpstreamRenamedError(edge.consumer, edge.upstream, other.upstream, consumed)
+
     def _rebuilt(self, state: EdgeState, known: RememberedCapture, source: TableMetadata, ref: str) -> EdgeState:
         """``state`` before the capture ``known``, which was the last one and, like all others, published nothing."""
-        if self.target is None:
-            # The target is created before the first commit. So it existed, and is gone with all that was published.
-            may_have_published = known.number > 1
-        else:
-            may_have_published = bears_stamp(self.target, state.edge) or not self.target.ancestry().is_whole
+        # The target is created before the first commit. If there is none, it is gone with all that was published.
+        may_have_published = known.number > 1 if self.target is None else _may_hold_rows_of(state.edge, self.target)
         if not may_have_published and known.to_snapshot_id is None:
             return state
         start = source.snapshots.get(known.from_snapshot_id) if known.from_snapshot_id is not None else None
@@ -64,6 +79,11 @@ class StartFinder:
             raise LostCursorError(consumer=edge.consumer, upstream=edge.upstream, icdc_table=known.table)
         watermark = source.watermark_at(start, ref)
         return replace(state, committed=watermark, number=known.number - 1, is_beginning=known.number == 1)
+
+
+def _may_hold_rows_of(edge: Edge, target: TableMetadata) -> bool:
+    """Whether a capture of ``edge`` was published to ``target``, or may have been by a snapshot that has expired."""
+    return bears_stamp(target, edge) or not target.ancestry().is_whole
 
 
 def snapshot_at(place: Start, source: TableMetadata, ref: str, *, asked_by: str) -> Snapshot | None:

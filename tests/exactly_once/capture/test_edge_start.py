@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from dagster_ips.core.capture import EdgeState, Mode
+from dagster_ips.core.edge import Edge
 from dagster_ips.core.history_place import parse_start
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.ownership import Consent
-from dagster_ips.errors import LostCursorError, UnknownPlaceError
+from dagster_ips.errors import LostCursorError, UnknownPlaceError, UpstreamRenamedError
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
@@ -35,10 +36,16 @@ def source(tmp_path: Path) -> Source:
     return source
 
 
-def capture(
-    source: Source, start: str, *, asked_for: Mode | None = None, target: str = TARGET, accept: int | None = None
+def capture(  # noqa: PLR0913  # most are the capturer's
+    source: Source,
+    start: str,
+    *,
+    asked_for: Mode | None = None,
+    target: str = TARGET,
+    accept: int | None = None,
+    upstream: str = EDGE.upstream,
 ) -> CapturedInput:
-    tracked = [TrackedInput(EDGE.upstream, TABLE, start=parse_start(start))]
+    tracked = [TrackedInput(upstream, TABLE, start=parse_start(start))]
     capturer = Capturer(source.lake, source.store)
     (captured,) = capturer.capture(
         EDGE.consumer, tracked, target=target, asked_for=asked_for, run_id="run", consent=Consent(accept)
@@ -204,6 +211,36 @@ def test_a_cursor_that_cannot_be_rebuilt_is_an_error_whose_advice_works(
     assert holds(source, capture(source, "latest", asked_for=Mode.FULL), numbered(1, 2, 3, 4, 5))
     Administrator(source.lake, source.store, TARGET).reset(EDGE, who="me", why="advised")
     assert holds(source, capture(source, "latest"), [])
+
+
+@pytest.mark.parametrize("start", ["latest", "the first snapshot"])
+def test_an_upstream_that_is_renamed_leaves_no_row_out_and_doubles_none(source: Source, start: str) -> None:
+    start = str(snapshots(source)[0]) if start != "latest" else start
+    publish(source, captured := capture(source, start))
+    source.consume(captured)
+    consumed = snapshots(source)[-1]
+    source.append(numbered(4))
+    renamed = Edge(EDGE.consumer, "media/playback")
+    with pytest.raises(UpstreamRenamedError, match=rf"as playback, up to snapshot {consumed}\. ") as raised:
+        capture(source, start, upstream=renamed.upstream)
+    assert source.store.get(renamed) == EdgeState(renamed)
+    assert f"start={consumed}" in str(raised.value)
+    everything = capture(source, start, upstream=renamed.upstream, asked_for=Mode.FULL)
+    assert holds(source, everything, numbered(1, 2, 3, 4))
+    Administrator(source.lake, source.store, TARGET).reset(renamed, who="me", why="advised")
+    assert holds(source, capture(source, str(consumed), upstream=renamed.upstream), numbered(4))
+
+
+def test_a_second_table_may_be_read_from_its_start_on_later(source: Source) -> None:
+    publish(source, captured := capture(source, "latest"))
+    source.consume(captured)
+    other = source.lake.client.create_table("media.other", source.table.schema())
+    other.append(source.table.scan().to_arrow())
+    inputs = [TrackedInput(EDGE.upstream, TABLE), TrackedInput("other", "media.other", start=parse_start("latest"))]
+    found = Capturer(source.lake, source.store).capture(
+        EDGE.consumer, inputs, target=TARGET, asked_for=None, run_id="run"
+    )
+    assert [each.capture.mode for each in found] == [Mode.INCREMENTAL, Mode.INCREMENTAL]
 
 
 def test_the_stored_state_of_a_first_capture_records_that_it_is_a_beginning(source: Source) -> None:
