@@ -18,7 +18,9 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.cli.main import main
+from dagster_ips.exactly_once.capture.unread_history import needs_of_others
 from dagster_ips.orchestration.automate.hygiene import HygieneConfig
+from tests.iceberg.sources import TABLE, Source, numbered
 from tests.support.dbt_manifest import manifest
 from tests.support.lake import Lake, events
 from tests.support.pipeline import materialize
@@ -354,6 +356,31 @@ def test_the_make_commands_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\S+)", PAGES["README"].read_text(), re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_tests_of_an_asset_pass(lake: Lake, tmp_path: Path) -> None:
+    (block,) = [text for text in blocks_of("checks") if "Mock" in text]
+    defined = run_block(in_this_lake(block, lake))
+    defined["test_plays_without_seconds_are_left_out"]()
+    defined["test_late_plays_give_the_same_table_as_a_full_run"](tmp_path / "lake_of_a_test")
+
+
+def test_snapshots_are_no_longer_kept_for_an_asset_whose_tables_of_changes_are_dropped(tmp_path: Path) -> None:
+    (block,) = [text for text in blocks_of("operating") if "drop_table" in text]
+    source = Source(tmp_path)
+    source.append(numbered(1))
+    source.capture()
+
+    def kept_for() -> list[str]:
+        metadata = source.lake.load(TABLE, asset="test")
+        needs = needs_of_others(source.lake, source.store, metadata, icdc_namespace="ips", but=[])
+        return [need.consumer for need in needs]
+
+    drop = run_block(block)["drop_tables_of_changes"]
+    drop(source.lake.client, "another")
+    assert kept_for() == ["daily"]
+    drop(source.lake.client, "daily")
+    assert kept_for() == []
 
 
 def test_the_proofs_can_be_declared() -> None:
