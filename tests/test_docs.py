@@ -66,6 +66,7 @@ def definitions_of(first: dict[str, Any], *assets: object, checks: Sequence[obje
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_of_python_runs_by_itself(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_SECRET", "secret")
+    monkeypatch.setattr(ips.LocalSparkConnect, "spark_session", None)  # It would start a server, and leave it running.
     monkeypatch.chdir(tmp_path)
     Path("target").mkdir()
     Path("target", "manifest.json").write_text(json.dumps(manifest()))
