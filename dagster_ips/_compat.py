@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -312,6 +312,16 @@ def definitions_at(options: dict[str, Any], skip: Callable[[str], object]) -> It
             definitions = loaded if isinstance(loaded, Definitions) else loaded() if callable(loaded) else None
             if isinstance(definitions, Definitions):
                 yield definitions
+
+
+def asset_graph(items: Iterable[Any]) -> Any:  # noqa: ANN401  # it isn't public
+    """The asset graph of ``items``, which may need resources that are added later (dagster 1.13.27)."""
+    import dagster as dg  # noqa: PLC0415  # as above
+    from dagster._core.definitions.assets.graph.asset_graph import AssetGraph  # noqa: PLC0415  # as above
+
+    kinds = dg.AssetsDefinition | dg.SourceAsset
+    assets = [dg.AssetsDefinition(specs=[each]) if isinstance(each, dg.AssetSpec) else each for each in items]
+    return AssetGraph.from_assets([each for each in assets if isinstance(each, kinds)])
 
 
 def new_backfill_id() -> str:

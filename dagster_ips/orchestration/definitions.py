@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_ips._compat import wrap_function
+from dagster_ips._compat import asset_graph, wrap_function
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.automate.automation_sensors import automation_sensors
 from dagster_ips.orchestration.automate.conditions import bind, check_conditions_of_checks, on_change
@@ -210,7 +210,7 @@ def _require_mapped(
     consumers = [each.consumer.key for each in watched.values() if each.consumer.is_partitioned]
     if not partitioned or not consumers:
         return
-    graph = dg.Definitions(assets=items).resolve_asset_graph()
+    graph = asset_graph(items)
     for consumer in consumers:
         for upstream in sorted(partitioned.keys() & graph.get(consumer).parent_keys):
             mapping, own = graph.get_partition_mapping(consumer, upstream), graph.get(consumer).partitions_def
@@ -265,7 +265,7 @@ def _require_evaluated(sensors: Iterable[Any], items: Sequence[Any]) -> None:
     for sensor in sensors:
         if not isinstance(sensor, dg.AutomationConditionSensorDefinition) or sensor.sensor_type.value == "AUTOMATION":
             continue
-        selected = sensor.asset_selection.resolve(dg.Definitions(assets=items).resolve_asset_graph())
+        selected = sensor.asset_selection.resolve(asset_graph(items))
         for assets in executable_assets(items):
             for key, condition in sorted(assets.automation_conditions_by_key.items()):
                 if key in selected and not condition.is_serializable:

@@ -152,8 +152,14 @@ def test_collected_rows_and_keys_that_leave_nothing_out_are_accepted(
     metadata = write | ips.table("media.out", partition_by=["k"])
 
     @dg.asset(name="out", ins={"a": ips.incremental("one")}, metadata=metadata)
-    def out(a: ips.IcdcView):  # type: ignore[no-untyped-def]  # noqa: ANN202  # a frame or an Overwrite
+    def a_frame(a: ips.IcdcView) -> DataFrame:
         return compute(a)
+
+    @dg.asset(name="out", ins={"a": ips.incremental("one")}, metadata=metadata)
+    def an_overwrite(a: ips.IcdcView) -> ips.Overwrite:
+        return compute(a)
+
+    out = a_frame if write else an_overwrite
 
     assert run(two, instance, out, "INSERT INTO lake.media.one VALUES ('x', 5)") == [("x", 1), ("x", 5), ("y", 2)]
 

@@ -68,3 +68,41 @@ def test_mappings_that_fit_are_accepted() -> None:
     load(DAYS, dg.WeeklyPartitionsDefinition("2026-01-04"))
     load(DAYS, COUNTRIES, dg.AllPartitionMapping())
     load(COUNTRIES, COUNTRIES, dg.StaticPartitionMapping({"de": "fr"}))
+
+
+def test_resources_of_other_assets_may_be_added_later() -> None:
+    days = ips.iceberg_asset("playback", table="media.playback", partitions_def=DAYS, metadata=BY_DATE)
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder="/unused"), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+
+    @dg.asset(partitions_def=DAYS, ins={"playback": ips.incremental()}, metadata=ips.append() | BY_DATE)
+    def by_day(playback: ips.IcdcView) -> object:
+        return playback.added
+
+    @dg.asset(io_manager_key="files", required_resource_keys={"mail"}, deps=["by_day"])
+    def mailed() -> None: ...
+
+    sensor = dg.AutomationConditionSensorDefinition("own", target="*", use_user_code_server=True)
+    late = dg.Definitions(resources={"files": dg.mem_io_manager, "mail": dg.ResourceDefinition.none_resource()})
+    made = dg.Definitions([days, by_day, mailed], resources={"io_manager": manager}, sensors=[sensor])
+    dg.Definitions.validate_loadable(dg.Definitions.merge(ips.with_incremental(made), late))
+
+
+def test_a_sensor_that_the_daemon_evaluates_is_refused_before_resources_are_added() -> None:
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder="/unused"), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append())
+    def plays(playback: ips.IcdcView) -> object:
+        return playback.added
+
+    @dg.asset(io_manager_key="files")
+    def mailed() -> None: ...
+
+    sensor = dg.AutomationConditionSensorDefinition("own", target="*", use_user_code_server=False)
+    outside = ips.iceberg_asset("playback", table="media.playback")
+    made = dg.Definitions([outside, plays, mailed], resources={"io_manager": manager}, sensors=[sensor])
+    with pytest.raises(DeclarationError, match="plays: your sensor own should evaluate"):
+        ips.with_incremental(made)
