@@ -363,7 +363,9 @@ def test_the_tests_of_an_asset_pass(lake: Lake, tmp_path: Path) -> None:
     (block,) = [text for text in blocks_of("checks") if "Mock" in text]
     defined = run_block(in_this_lake(block, lake))
     defined["test_plays_without_seconds_are_left_out"]()
-    defined["test_late_plays_give_the_same_table_as_a_full_run"](tmp_path / "lake_of_a_test")
+    folder = tmp_path / "lake_of_a_test"
+    folder.mkdir()
+    defined["test_late_plays_give_the_same_table_as_a_full_run"](folder)
 
 
 def test_snapshots_are_no_longer_kept_for_an_asset_whose_tables_of_changes_are_dropped(tmp_path: Path) -> None:
