@@ -13,7 +13,7 @@ from typing import Any
 
 from dagster_ips.core.change_set import ChangeSet, DataFile
 from dagster_ips.core.ranges import Bound, Predicate, equals, literal, quoted
-from dagster_ips.iceberg.column_ranges import identity_value, is_ordered, partition_value
+from dagster_ips.iceberg.column_ranges import has_partition_value, identity_value, is_ordered, partition_value
 from dagster_ips.iceberg.metadata import TableMetadata
 
 _MOST = 1000
@@ -137,7 +137,7 @@ def _value(file: DataFile, field: PartitionField, metadata: TableMetadata) -> tu
     column = metadata.columns[field.column]
     if field.is_identity:
         return identity_value(file, metadata, column) if is_ordered(column) else None
-    if file.spec_id != metadata.default_spec_id:
+    if file.spec_id != metadata.default_spec_id or not has_partition_value(file, field.name):
         return None
     raw: Any = partition_value(file, field.name)
     if field.transform == "day" and isinstance(raw, int):

@@ -67,9 +67,14 @@ def write_avro(header: Mapping[str, str], records: Iterable[Mapping[str, Any]]) 
 
 @lru_cache(maxsize=256)
 def _without_logical_types(schema: str) -> Any:  # noqa: ANN401  # a JSON schema is a dict, a list or a string
+    """The schema as fastavro needs it. PyIceberg defines a named type wherever it occurs; Avro allows it once."""
+    defined: dict[str, Any] = {}
+
     def strip(node: Any) -> Any:  # noqa: ANN401  # as above
         if isinstance(node, dict):
-            return {key: strip(value) for key, value in node.items() if key != "logicalType"}
+            found = {key: strip(value) for key, value in node.items() if key != "logicalType"}
+            name = found.get("name") if found.get("type") == "fixed" else None
+            return name if name and defined.setdefault(name, found) is not found and defined[name] == found else found
         return [strip(item) for item in node] if isinstance(node, list) else node
 
     return strip(json.loads(schema))

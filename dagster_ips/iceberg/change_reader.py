@@ -205,12 +205,12 @@ class _Difference:
 
     def _follow_rewrites(self, added: _ByPath, removed: _ByPath) -> None:
         """Take rewrites that changed no row out of both; files that they read and that are new count as added."""
-        rewrites, moved, repeated = self.rewrites()
+        rewrites, moved, unsure = self.rewrites()
         if not rewrites:
             return
         disturbed = {path for path, entry in moved.items() if self._was_deleted_from(entry)}
         # If a file is listed several times, its path doesn't say how often its rows were moved.
-        disturbed |= repeated.union(*[[path for path in files if len(files[path]) > 1] for files in (added, removed)])
+        disturbed |= unsure.union(*[[path for path in files if len(files[path]) > 1] for files in (added, removed)])
         for rewrite in without_change(rewrites, added=added.keys(), removed=removed.keys(), disturbed=disturbed):
             if not self._keeps_rows(rewrite, moved):
                 continue
@@ -272,28 +272,41 @@ class _Difference:
     def rewrites(self) -> tuple[list[Rewrite], dict[str, ManifestEntry], set[str]]:
         """What the interval's ``replace`` snapshots did, oldest first, and an entry of each file that they moved.
 
-        The third result is the files that one of them lists several times, or that may have been removed before it.
+        The third result is the files of which it is unknown whether their rows only moved: they are listed several
+        times, may have been removed before, or changed their spec while rows were deleted.
         """
         rewrites: list[Rewrite] = []
         moved: dict[str, ManifestEntry] = {}
-        repeated: set[str] = set()
+        unsure: set[str] = set()
         for snapshot in self.interval.snapshots:
             if not snapshot.only_moves:
                 continue
             own = list(self._own(snapshot, Content.DATA))
             moved |= {entry.path: entry for entry in own}
             counts = Counter((entry.path, entry.status) for entry in own)
-            repeated |= {path for (path, _), count in counts.items() if count > 1}
+            unsure |= {path for (path, _), count in counts.items() if count > 1}
             # DuckDB keeps the entries of files that earlier commits removed, and none of them names its snapshot.
-            repeated |= {e.path for e in own if e.status is Status.DELETED and not e.is_named}
+            unsure |= {e.path for e in own if e.status is Status.DELETED and not e.is_named}
             one_spec = len({entry.spec_id for entry in own}) == 1
+            if not one_spec and self._met_deletes(snapshot, own):
+                unsure |= {entry.path for entry in own}
             groups: dict[PartitionKey | None, list[ManifestEntry]] = {}
             for entry in own:
                 groups.setdefault(partition_key(entry) if one_spec else None, []).append(entry)
             rewrites += [
                 Rewrite(_paths(group, Status.DELETED), _paths(group, Status.ADDED)) for group in groups.values()
             ]
-        return rewrites, moved, repeated
+        return rewrites, moved, unsure
+
+    def _met_deletes(self, snapshot: Snapshot, own: Sequence[ManifestEntry]) -> bool:
+        """Whether deletes may have been committed while ``snapshot``'s rewrite was at work.
+
+        Its files then keep an older sequence number, so that these deletes apply to them as well. But deletes by
+        equality apply only within their spec.
+        """
+        oldest = min((entry.sequence_number for entry in own if entry.status is Status.ADDED), default=0)
+        rows = read_manifest_list(self.storage, snapshot, table=self.metadata.table)
+        return any(content_of(row) is Content.DELETES and (row.get("sequence_number") or 0) > oldest for row in rows)
 
     def _own(self, snapshot: Snapshot, content: Content) -> Iterator[ManifestEntry]:
         return own_entries(self.storage, snapshot, content, table=self.metadata.table)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
+import unicodedata
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -149,8 +150,17 @@ def partition_value(file: DataFile, name: str) -> Any:  # noqa: ANN401  # a raw 
 
 
 def _avro_name(name: str) -> str:
-    """A partition field's name as Iceberg writes it into Avro: only letters, digits and underscores are kept."""
-    escaped = "".join(c if c.isalnum() or c == "_" else f"_x{ord(c):X}" for c in name)
+    """A partition field's name as Iceberg writes it into Avro: only letters, digits and underscores are kept.
+
+    As in Java, a character beyond the first 65,536 is two, and numbers such as ½ are no digits.
+    """
+    utf_16 = name.encode("utf-16-be", "surrogatepass")
+    units = [chr(int.from_bytes(utf_16[at : at + 2], "big")) for at in range(0, len(utf_16), 2)]
+    kinds = map(unicodedata.category, units)
+    escaped = "".join(
+        unit if unit == "_" or kind[0] == "L" or kind == "Nd" else f"_x{ord(unit):X}"
+        for unit, kind in zip(units, kinds, strict=True)
+    )
     return f"_{escaped}" if escaped[:1].isdigit() else escaped
 
 

@@ -145,7 +145,8 @@ class _Reader:
 
     def _read(self, file: DataFile, fields: Sequence[NestedField]) -> DistinctRows | Unreadable:
         with self.storage.open(file.path, table=self.source.table) as stream:
-            opened = parquet.ParquetFile(stream)
+            # In nanoseconds, which is the default, years beyond 2262 would become others.
+            opened = parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us")
             names = _names(opened.schema_arrow, self.source)
             if names is None:
                 return Unreadable("its columns have no field ids, and the table has no schema.name-mapping.default")

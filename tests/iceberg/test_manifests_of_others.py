@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from pyiceberg.expressions.parser import parse
+from pyiceberg.expressions.visitors import manifest_evaluator
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import DecimalType
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.limits import Limits
@@ -17,7 +22,7 @@ from dagster_ips.errors import SourceExpiredError
 from dagster_ips.iceberg.avro import SCHEMA_KEY, read_avro, write_avro
 from dagster_ips.iceberg.bites import appended_bite
 from dagster_ips.iceberg.manifests import Status
-from tests.iceberg.sources import TABLE, Source, numbered
+from tests.iceberg.sources import TABLE, Row, Source, numbered
 
 MERGED = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
 Entry = dict[str, Any]
@@ -175,3 +180,126 @@ def test_rows_that_duckdb_compacted_are_not_taken_for_new_if_what_was_there_befo
     expire(source, before=head)
     with pytest.raises(SourceExpiredError):
         source.capture()
+
+
+def naming_types_once(schema: str) -> str:
+    """A named type is defined where it occurs first, as Java writes it; PyIceberg defines it wherever it occurs."""
+    seen: set[str] = set()
+
+    def named(node: Any) -> Any:  # noqa: ANN401  # JSON
+        if isinstance(node, list):
+            return [named(each) for each in node]
+        if not isinstance(node, dict):
+            return node
+        if node.get("type") == "fixed" and node["name"] in seen:
+            return node["name"]
+        seen.add(str(node.get("name")))
+        return {key: named(value) for key, value in node.items()}
+
+    return json.dumps(named(json.loads(schema)))
+
+
+@pytest.mark.parametrize("schema", [str, naming_types_once], ids=["pyiceberg", "java"])
+def test_partitions_by_two_decimals_of_one_type_are_read_and_found_by_a_filter(
+    tmp_path: Path, schema: Callable[[str], str]
+) -> None:
+    source = Source(tmp_path, format_version="2", **MERGED)
+    with source.table.update_schema() as columns:
+        columns.add_column("discount", DecimalType(9, 2))
+    with source.table.update_spec() as spec:
+        spec.add_identity("price").add_identity("discount")
+    source.append([{1: 1, 5: Decimal(2), 9: Decimal(2)}])
+    source.capture_and_consume()
+    source.append([{1: 2, 5: Decimal(-5), 9: Decimal(-5)}, {1: 3, 5: Decimal(1), 9: Decimal(1)}])
+    rewrite_manifests(source, dict, schema)
+    table = source.lake.client.load_table(source.capture().capture.icdc_table)
+    snapshot = table.current_snapshot()
+    assert snapshot
+    for condition, numbers in (
+        ("discount < 0", [2]),
+        ("price < 0", [2]),
+        ("discount > 0", [3]),
+        ("price > -9", [2, 3]),
+    ):
+        may_match = manifest_evaluator(table.spec(), table.schema(), parse(condition))
+        assert any(may_match(manifest) for manifest in snapshot.manifests(table.io)), condition
+        if schema is str:  # PyIceberg itself reads only the manifests of PyIceberg.
+            found = table.scan(row_filter=condition).to_arrow()["number"].to_pylist()
+            assert sorted(found) == numbers, condition
+
+
+def of_one_day(*numbers: int) -> list[Row]:
+    return [{1: number, 2: dt.date(2026, 1, 1)} for number in numbers]
+
+
+def delete_by_equality(source: Source, *numbers: int) -> None:
+    """Delete the day's rows with these numbers as Flink does: from now on they are hidden by a file of deletes."""
+    source.append(of_one_day(*numbers))
+    snapshot = source.table.current_snapshot()
+    assert snapshot
+    path = Path(urlsplit(snapshot.manifest_list).path)
+    file = read_avro(path.read_bytes())
+    for row in file.records:
+        if row["added_snapshot_id"] == snapshot.snapshot_id:
+            row["content"] = 1
+            manifest = Path(urlsplit(row["manifest_path"]).path)
+            old = read_avro(manifest.read_bytes())
+            deletes = [{**e, "data_file": {**e["data_file"], "content": 2, "equality_ids": [1]}} for e in old.records]
+            manifest.write_bytes(write_avro({**old.header, "content": "deletes"}, deletes))
+    path.write_bytes(write_avro(file.header, file.records))
+    set_operation(source, "delete")
+
+
+def compact_into_another_spec(source: Source) -> None:
+    """Rewrite all data files by number, as planned after the first append: they keep its sequence number."""
+    with source.table.update_spec() as spec:
+        spec.add_identity("number")
+    source.append(source.rows[:3])
+    snapshot = source.table.current_snapshot()
+    assert snapshot
+    path = Path(urlsplit(snapshot.manifest_list).path)
+    file = read_avro(path.read_bytes())
+    for row in file.records:
+        if row["content"] == 1:
+            continue
+        old = Path(urlsplit(row["manifest_path"]).path)
+        manifest = read_avro(old.read_bytes())
+        is_own = row["added_snapshot_id"] == snapshot.snapshot_id
+        status = Status.ADDED if is_own else Status.DELETED
+        changed = {"status": status.value, "snapshot_id": snapshot.snapshot_id, "sequence_number": 1}
+        entries = [{**e, **changed, "file_sequence_number": 3 if is_own else 1} for e in manifest.records]
+        new = old.with_name(f"of-{snapshot.snapshot_id}-{old.name}")
+        new.write_bytes(write_avro(manifest.header, entries))
+        counts = {"added_files_count": len(entries) * is_own, "deleted_files_count": len(entries) * (not is_own)}
+        written = {"added_snapshot_id": snapshot.snapshot_id, "sequence_number": 3, "existing_files_count": 0}
+        row.update(counts | written | {"manifest_path": f"file://{new}"})
+    path.write_bytes(write_avro(file.header, file.records))
+    set_operation(source, "replace")
+
+
+def test_a_compaction_into_another_spec_during_a_delete_by_equality_is_compared_row_by_row(tmp_path: Path) -> None:
+    """The delete applies to the old files only, so its rows exist again."""
+    source = Source(tmp_path, "day", format_version="2")
+    source.append(of_one_day(1, 2, 3))
+    delete_by_equality(source, 2)
+    source.capture_and_consume()
+    compact_into_another_spec(source)
+    files = source.capture().files
+    assert not files.changes.is_empty
+    assert len(files.before.deletes) == 1
+    assert files.rewritten
+    assert not files.deletes
+    head = source.table.current_snapshot()
+    assert head
+    expire(source, before=head)
+    with pytest.raises(SourceExpiredError):
+        source.capture()
+
+
+def test_a_compaction_into_another_spec_adds_no_row_if_nothing_was_deleted(tmp_path: Path) -> None:
+    source = Source(tmp_path, "day", format_version="2")
+    source.append(of_one_day(1, 2, 3))
+    source.append([])
+    source.capture_and_consume()
+    compact_into_another_spec(source)
+    assert source.capture().files.changes.is_empty

@@ -284,10 +284,13 @@ def _partition_summaries(schema: str, records: list[dict[str, Any]]) -> list[dic
     entry_fields = json.loads(schema)["fields"]
     data_file = next(field for field in entry_fields if field["name"] == "data_file")["type"]
     partition = next(field for field in data_file["fields"] if field["name"] == "partition")["type"]
-    return [
-        _summary(_kind(field["type"]), [record["data_file"]["partition"].get(field["name"]) for record in records])
-        for field in partition["fields"]
+    # Avro may define a named type, such as that of a decimal, once and then only name it.
+    kinds = [_kind(field["type"]) for field in partition["fields"]]
+    named = {kind["name"]: kind for kind in kinds if "name" in kind}
+    values = [
+        [record["data_file"]["partition"].get(field["name"]) for record in records] for field in partition["fields"]
     ]
+    return [_summary(named.get(kind["type"], kind), of_field) for kind, of_field in zip(kinds, values, strict=True)]
 
 
 def _kind(avro_type: Any) -> dict[str, Any]:  # noqa: ANN401  # an Avro type is a string, a list or a dict
