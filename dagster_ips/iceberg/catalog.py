@@ -125,12 +125,15 @@ class LakeCatalog:
         elif "uri" in self.properties:
             translated["uri"] = self.properties["uri"]
         translated |= self.spark_properties
+        if not translated["type"] or "catalog-impl" in translated:  # Iceberg refuses a catalog that has both.
+            del translated["type"]
         return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{k}": v for k, v in translated.items()}
 
     def spark_extras(self) -> tuple[str, ...]:
         """Names of the extra jars that Spark needs for this catalog."""
-        uri = self.properties.get("uri", "")
-        is_on_aws = is_on_s3(self.properties) or self.properties.get("type") == "glue"
+        uri, warehouse = self.properties.get("uri", ""), self.properties.get("warehouse", "")
+        is_of_aws = self.properties.get("type") == "glue" or warehouse.startswith("arn:aws")
+        is_on_aws = is_on_s3(self.properties) or is_of_aws or self.properties.get("rest.sigv4-enabled") == "true"
         needs = {"aws": is_on_aws, "postgresql": uri.startswith("postgresql")}
         return tuple(extra for extra, is_needed in needs.items() if is_needed)
 

@@ -21,6 +21,7 @@ class CatalogModel(dg.Model, dg.Resolvable):
     folder: str | None = None
     properties: dict[str, str] = Field(default_factory=dict)
     spark_properties: dict[str, str] = Field(default_factory=dict)
+    icdc_location: str | None = None
 
 
 class SparkModel(dg.Model, dg.Resolvable):
@@ -31,6 +32,8 @@ class SparkModel(dg.Model, dg.Resolvable):
     driver_memory: str = "2g"
     cores: int | None = None
     server_folder: str | None = None
+    server_config: dict[str, str] = Field(default_factory=dict)
+    extra_jars: list[str] = Field(default_factory=list)
 
 
 class OutsideTableModel(dg.Model, dg.Resolvable):

@@ -15,7 +15,7 @@ from dagster_ips._compat import (
     session_with_token,
 )
 from dagster_ips.core.installed_spark import installed_version, minor_version
-from dagster_ips.errors import SparkVersionsDifferError
+from dagster_ips.errors import DeclarationError, SparkVersionsDifferError
 from dagster_ips.spark.late import sql
 from dagster_ips.spark.settings import change_settings, settings_of
 
@@ -40,6 +40,7 @@ Spark's own pattern lets through the login of a REST catalog (``credential``, ``
 keys and connection strings, and ``s3.access-key-id``.
 """
 
+_IDENTIFYING = ("type", "catalog-impl", "uri", "warehouse")
 _CONFIGURED: WeakKeyDictionary[SparkSession, list[dict[str, str]]] = WeakKeyDictionary()
 
 
@@ -81,16 +82,39 @@ def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
     A session that had a configuration isn't asked for it again.
 
     Raises:
+        DeclarationError: the session has another catalog of the same name from an earlier call.
         SparkVersionsDifferError: the session's Spark has another minor version than the one that is installed.
     """
     having = _CONFIGURED.setdefault(session, [])
     if dict(configuration) in having:
         return
+    _require_same_catalogs(having, configuration)
     if minor_version(session.version) != minor_version(installed_version()):
         raise SparkVersionsDifferError(session.version, installed_version())
-    known = settings_of(session, configuration)
-    change_settings(session, {key: value for key, value in configuration.items() if known[key] is None})
+    # Iceberg refuses a catalog that has both a type and an implementation.
+    instead = {key: f"{key.removesuffix('type')}catalog-impl" for key in configuration if key.endswith(".type")}
+    known = settings_of(session, [*configuration, *instead.values()])
+    lacking = {
+        key: value
+        for key, value in configuration.items()
+        if known[key] is None and (key not in instead or known[instead[key]] is None)
+    }
+    change_settings(session, lacking)
     having.append(dict(configuration))
+
+
+def _require_same_catalogs(having: Sequence[Mapping[str, str]], configuration: Mapping[str, str]) -> None:
+    """Otherwise, statements for one catalog would go to the other: a session has one of each name."""
+    for earlier in having:
+        for key in earlier.keys() & configuration.keys():
+            prefix, _, name = key.rpartition(".")
+            if name in _IDENTIFYING and earlier[key] != configuration[key]:
+                catalog = prefix.removeprefix("spark.sql.catalog.")
+                raise DeclarationError(
+                    asset="IcebergCatalog",
+                    problem=f"two catalogs are called {catalog!r} in one Spark session, but their {name} differs.",
+                    remedy=f"Give each a name of its own, as in IcebergCatalog(name='{catalog}_2', ...).",
+                )
 
 
 def is_frame(found: object) -> TypeGuard[DataFrame]:

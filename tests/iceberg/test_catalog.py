@@ -260,6 +260,24 @@ def test_spark_gets_the_type_that_pyiceberg_infers(properties: dict[str, str], k
     assert ("spark.sql.catalog.lake.io-impl" in conf) == (kind in {"hive", "jdbc"})
 
 
+@pytest.mark.parametrize("where", ["properties", "spark_properties"])
+def test_a_catalog_that_spark_knows_by_its_implementation_has_no_type(where: str) -> None:
+    """Iceberg refuses a catalog with both."""
+    properties, spark = {"type": "glue", "warehouse": "s3://lake"}, {"catalog-impl": "com.example.Catalog"}
+    if where == "properties":
+        properties, spark = {"py-catalog-impl": "example.Catalog", "uri": "https://c", **spark}, {}
+    found = LakeCatalog("lake", properties, spark).spark_configuration()
+    assert found["spark.sql.catalog.lake.catalog-impl"] == "com.example.Catalog"
+    assert "spark.sql.catalog.lake.type" not in found
+
+
+@pytest.mark.parametrize(
+    "more", [{"rest.sigv4-enabled": "true"}, {"warehouse": "arn:aws:s3tables:eu-central-1:1:bucket/b"}]
+)
+def test_spark_gets_the_jars_of_aws_for_rest_catalogs_of_aws(more: dict[str, str]) -> None:
+    assert LakeCatalog("lake", {"type": "rest", "uri": "https://c", **more}).spark_extras() == ("aws",)
+
+
 def test_spark_properties_take_precedence_over_derived_ones() -> None:
     lake = LakeCatalog("lake", {"type": "rest", "uri": "http://a"}, {"uri": "http://b"})
     assert lake.spark_configuration()["spark.sql.catalog.lake.uri"] == "http://b"

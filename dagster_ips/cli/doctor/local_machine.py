@@ -64,17 +64,11 @@ def extra_jars(manager: IcdcIOManager) -> Iterator[Finding]:
 
 def spark_server(spark: LocalSparkConnect) -> Iterator[Finding]:
     """Whether runs can use the local Spark Connect server, if there is one."""
-    folder = Path(spark.server_folder) if spark.server_folder else None
-    problem = connect_server_problem(
-        folder,
-        driver_memory=spark.driver_memory,
-        cores=spark.cores,
-        conf=spark.server_config,
-        extra_jars=spark.extra_jars,
-    )
+    options = spark.server_options()
+    problem = connect_server_problem(**options)
     if problem is not None:
-        where = spark.server_folder or str(cache_folder() / "spark-connect")
-        option = f" --folder {where}" if spark.server_folder else ""
+        where = str(options["folder"] or cache_folder() / "spark-connect")
+        option = f" --folder {where}" if options["folder"] else ""
         fix = f"Stop it; the next run starts a new one: python -m dagster_ips.local_spark.connect_server stop{option}"
         yield Finding("spark server", where, problem, fix)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -11,9 +12,9 @@ from pydantic import Field, PrivateAttr
 
 from dagster_ips.errors import DeclarationError
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.spark.session import classic_configuration
+from dagster_ips.spark.session import REDACTED, classic_configuration
 
-_Setting = TypeVar("_Setting", str, str | None, int, float)
+_Setting = TypeVar("_Setting", str, str | None, int, int | None, float)
 
 
 class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its value is the resource itself
@@ -76,15 +77,24 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         return (*where, table.lower() if is_caseless else table)
 
     def spark_config(self) -> dict[str, str]:
-        """Everything that a Spark session needs for this catalog, jars included.
+        """What a Spark session needs for this catalog, jars included, except secrets.
 
-        For a session in the run's own process: ``LazyPySparkResource(spark_config=catalog.spark_config())``. To use
-        your own jars, override ``spark.jars``.
+        For a session in the run's own process: ``LazyPySparkResource(spark_config=catalog.spark_config())``. Dagster
+        stores and shows the settings of such a resource, so passwords, tokens, headers and values of environment
+        variables are left out. They are set when the IO manager first uses the session. To use your own jars, override
+        ``spark.jars``.
         """
         from dagster_ips.local_spark.jars import spark_jars  # noqa: PLC0415  # see LocalSparkConnect.spark_session
 
         lake = self.open()
-        return classic_configuration(spark_jars(extras=lake.spark_extras())) | lake.spark_configuration()
+        given = [*self.properties.values(), *self.spark_properties.values()]
+        from_environment = {value.get_value() for value in given if isinstance(value, dg.EnvVar)}
+        public = {
+            key: value
+            for key, value in lake.spark_configuration().items()
+            if not re.search(rf"{REDACTED}|\.header\.", key) and value not in from_environment
+        }
+        return classic_configuration(spark_jars(extras=lake.spark_extras())) | public
 
 
 def setting(value: _Setting) -> _Setting:
@@ -99,7 +109,7 @@ def setting(value: _Setting) -> _Setting:
     found: _Setting | None = value.get_value()
     if found is None:
         raise DeclarationError(
-            asset="IcebergCatalog and IcdcIOManager",
+            asset="IcebergCatalog, IcdcIOManager and LocalSparkConnect",
             problem=f"the environment variable {value.env_var_name}, which holds one of their settings, isn't set.",
             remedy="Set it also where the definitions are loaded: sensors and commands need it there.",
         )
@@ -139,11 +149,12 @@ class LocalSparkConnect(dg.ConfigurableResource):  # type: ignore[type-arg]  # a
     Each run is a separate process, and starting a JVM for it would cost ten seconds or more. The server outlives the
     runs; stop it with ``python -m dagster_ips.local_spark.connect_server stop``. The log of the run that starts it
     shows the progress. ``spark_config`` configures the run's own session, ``server_config`` the server at start.
-    ``extra_jars`` adds jars for other catalogs: ``"aws"`` for S3, ``"postgresql"`` for a catalog in PostgreSQL.
+    ``extra_jars`` adds jars for other catalogs: ``"aws"`` for S3, ``"postgresql"`` for a catalog in PostgreSQL. Use
+    ``dg.EnvVar`` for secrets in ``server_config``.
     """
 
-    spark_config: dict[str, Any] = Field(default_factory=dict)
-    server_config: dict[str, str] = Field(default_factory=dict)
+    spark_config: dict[str, Any] = Field(default_factory=dict, repr=False)
+    server_config: dict[str, str] = Field(default_factory=dict, repr=False)
     extra_jars: list[str] = Field(default_factory=list)
     server_folder: str | None = None
     driver_memory: str = "2g"
@@ -158,13 +169,21 @@ class LocalSparkConnect(dg.ConfigurableResource):  # type: ignore[type-arg]  # a
         from dagster_ips.local_spark.connect_server import ensure_connect_server  # noqa: PLC0415
 
         if self._session is None or not self._server.process.is_alive():
-            self._server = ensure_connect_server(
-                Path(self.server_folder) if self.server_folder else None,
-                driver_memory=self.driver_memory,
-                cores=self.cores,
-                conf=self.server_config,
-                extra_jars=self.extra_jars,
-                say=dg.get_dagster_logger().info,
-            )
-            self._session = self._server.session({key: str(v) for key, v in self.spark_config.items()})
+            self._server = ensure_connect_server(**self.server_options(), say=dg.get_dagster_logger().info)
+            self._session = self._server.session({key: str(setting(v)) for key, v in self.spark_config.items()})
         return self._session
+
+    def server_options(self) -> dict[str, Any]:
+        """What `ensure_connect_server` starts the server with, also where Dagster hasn't resolved the settings.
+
+        Raises:
+            DeclarationError: one of them is an environment variable that isn't set.
+        """
+        folder = setting(self.server_folder)
+        return {
+            "folder": Path(folder) if folder else None,
+            "driver_memory": setting(self.driver_memory),
+            "cores": setting(self.cores),
+            "conf": {key: setting(value) for key, value in self.server_config.items()},
+            "extra_jars": [setting(each) for each in self.extra_jars],
+        }

@@ -1,0 +1,52 @@
+"""What Dagster stores and shows of the catalog's and Spark's settings has no secrets, and commands resolve them."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+
+import dagster_ips as ips
+from dagster_ips.errors import DeclarationError
+from dagster_ips.local_spark import jars
+
+TOKEN, HEADER, ADDRESS, SECRET = "planted-token", "planted-header", "https://planted-address", "planted-secret"
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CATALOG_TOKEN", TOKEN)
+    monkeypatch.setenv("CATALOG_URI", ADDRESS)
+    monkeypatch.setenv("SPARK_SECRET", SECRET)
+    monkeypatch.setattr(jars, "spark_jars", lambda **_: ())
+
+
+@pytest.mark.parametrize("token", [dg.EnvVar("CATALOG_TOKEN"), TOKEN], ids=["variable", "text"])
+def test_the_settings_for_a_session_have_no_secrets_and_those_that_are_set_later_have_all(token: str) -> None:
+    properties = {"type": "rest", "uri": dg.EnvVar("CATALOG_URI"), "token": token, "s3.region": "eu-central-1"}
+    catalog = ips.IcebergCatalog(properties=properties, spark_properties={"header.X-Key": HEADER})
+    shown = str(catalog.spark_config())
+    assert "eu-central-1" in shown
+    assert not any(planted in shown for planted in (TOKEN, HEADER, ADDRESS))
+    complete = catalog.open().spark_configuration().values()
+    assert {TOKEN, HEADER, ADDRESS} <= set(complete)
+
+
+def test_the_printed_form_of_the_local_spark_has_no_settings_of_spark() -> None:
+    config = {"spark.authenticate.secret": SECRET}
+    spark = ips.LocalSparkConnect(server_config=config, spark_config={"spark.hadoop.key": SECRET})
+    manager = ips.IcdcIOManager(catalog=ips.IcebergCatalog(folder="/lake"), spark=spark)
+    assert SECRET not in f"{spark!r} {spark} {manager!r}"
+
+
+def test_commands_start_spark_with_the_values_of_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_FOLDER", "/spark")
+    spark = ips.LocalSparkConnect(
+        server_folder=dg.EnvVar("SPARK_FOLDER"),
+        server_config={"spark.authenticate.secret": dg.EnvVar("SPARK_SECRET"), "spark.master": "spark://far:7077"},
+    )
+    options = spark.server_options()
+    assert str(options["folder"]) == "/spark"
+    assert options["conf"] == {"spark.authenticate.secret": SECRET, "spark.master": "spark://far:7077"}
+    monkeypatch.delenv("SPARK_SECRET")
+    with pytest.raises(DeclarationError, match=r"SPARK_SECRET.* isn't set.* Set it also where the definitions are"):
+        spark.server_options()
