@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 RANGE_START_TAG, RANGE_END_TAG = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
+_MOST_PARAMETERS = 1000
 _KEPT: list[SparkSession] = []
 _RELEASE_SECONDS = 2
 _TRANSACTION = "transactions/commit"
@@ -277,6 +278,23 @@ def set_input_event(step: Any, upstream: dg.AssetKey, storage_id: int) -> None: 
     known = step.maybe_fetch_and_get_input_asset_version_info(upstream)
     if known is not None:  # Without an event when the step began, Dagster compares the newest with itself.
         step.input_asset_records[upstream] = replace(known, storage_id=storage_id)
+
+
+def data_versions_of_partitions(
+    instance: dg.DagsterInstance, asset: dg.AssetKey, partitions: Sequence[str]
+) -> dict[str, str]:
+    """The data version of each partition's newest materialization, where it has one (dagster 1.13.27).
+
+    There may be more partitions than a query can have parameters; then it asks for all partitions of the asset.
+    """
+    from dagster import DagsterEventType  # noqa: PLC0415  # not needed by those who only want Spark
+    from dagster._core.definitions.data_version import DATA_VERSION_TAG  # noqa: PLC0415
+
+    few = list(partitions) if len(partitions) <= _MOST_PARAMETERS else None
+    found = instance.event_log_storage.get_latest_tags_by_partition(
+        asset, DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG], asset_partitions=few
+    )
+    return {key: tags[DATA_VERSION_TAG] for key, tags in found.items() if DATA_VERSION_TAG in tags}
 
 
 def definitions_at(options: dict[str, Any], skip: Callable[[str], object]) -> Iterator[dg.Definitions]:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 import dagster as dg
 from dagster import DagsterInstance
 
-from dagster_ips._compat import knowing_partitions
-from dagster_ips.core.ancestry import Snapshot
+from dagster_ips._compat import data_versions_of_partitions, knowing_partitions
+from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.line_look import keys_changed, keys_there
 from dagster_ips.exactly_once.capture.tracked_input import MAIN
@@ -77,11 +77,14 @@ class Seen:
     definition: str = ""
 
 
-def events_since(table: OutsideTable, metadata: TableMetadata, seen: Seen) -> tuple[list[Event], Seen]:
+def events_since(
+    table: OutsideTable, metadata: TableMetadata, seen: Seen, instance: DagsterInstance
+) -> tuple[list[Event], Seen]:
     """The events of an asset without partitions, one per snapshot that may have changed rows, oldest first.
 
     If a table is seen for the first time, was created again or rolled back, or the snapshots since have expired, only
-    its current state is reported.
+    its current state is reported. What a materialization already reports is left out: in another code location, the
+    table may be written by runs of this Dagster.
     """
     ancestry = metadata.ancestry()
     if ancestry.head is None:
@@ -93,6 +96,10 @@ def events_since(table: OutsideTable, metadata: TableMetadata, seen: Seen) -> tu
         )
     as_it_is = [ancestry.newest_change or ancestry.head]
     new = as_it_is if since is None else [snapshot for snapshot in since if not snapshot.keeps_rows]
+    made = instance.get_latest_materialization_event(table.key)
+    tags = (made.asset_materialization.tags if made and made.asset_materialization else None) or {}
+    later = _later_than(tags.get(DATA_VERSION_TAG), ancestry)
+    new = [snapshot for snapshot in new if later is None or snapshot.snapshot_id in later]
     reported = new[:MOST_REPORTED]
     events: list[Event] = [
         _materialization(table, each, table_metadata(metadata) if each is new[-1] else row_count(each))
@@ -111,7 +118,8 @@ def partition_events_since(
     A partition's data version is the newest snapshot that may have changed its rows. The changes are found from
     metadata alone; files that were only rewritten don't count. The first time, if the changes since the last look can't
     be followed, or if keys have another meaning now, every partition that has rows is reported, and so are all that
-    were reported before. If partitions were only added to the definition, those that have rows are reported.
+    were reported before. If partitions were only added to the definition, those that have rows are reported. A change
+    that a partition's materialization already reports is left out, as for ``events_since``.
 
     Each partition is reported twice, first as an observation and then as a materialization. Conditions rely on
     materializations. But to find out whether a downstream partition is stale, Dagster reads observations if the
@@ -189,7 +197,10 @@ def _looked(
         return seen
     slicing, version = _slicing(table, instance), (ancestry.newest_change or ancestry.head).snapshot_id
     is_followed = seen.upto is not None and seen.division in ("", slicing.division)
+    waiting = seen.waiting if is_followed else {}
     changed = keys_changed(storage, metadata, slicing, since=seen.upto) if is_followed and seen.upto else None
+    if changed is not None:
+        changed, waiting = _unreported({**waiting, **changed}, table.key, ancestry, instance), {}
     if changed is None or _is_redefined(table, seen):
         there, before = keys_there(storage, metadata, slicing), instance.get_materialized_partitions(table.key)
         more = there | before - slicing.lost(before) if changed is None else there - before
@@ -197,10 +208,37 @@ def _looked(
     return Seen(
         metadata.watermark_at(ancestry.head, MAIN),
         metadata.metadata_location,
-        {**(seen.waiting if is_followed else {}), **changed},
+        {**waiting, **changed},
         slicing.division,
         _definition_of(table),
     )
+
+
+def _unreported(
+    versions: Mapping[str, int], asset: dg.AssetKey, ancestry: Ancestry, instance: DagsterInstance
+) -> Mapping[str, int]:
+    """The snapshots by partition, without those up to its newest materialization."""
+    if not versions:
+        return versions
+    age = {snapshot.snapshot_id: number for number, snapshot in enumerate(ancestry.snapshots)}
+    made = data_versions_of_partitions(instance, asset, list(versions))
+
+    def is_reported(key: str) -> bool:
+        version, changed = made.get(key, ""), age.get(versions[key])
+        made_at = age.get(int(version)) if version.isdecimal() else None
+        return made_at is not None and changed is not None and made_at <= changed
+
+    return {key: version for key, version in versions.items() if not is_reported(key)}
+
+
+def _later_than(version: str | None, ancestry: Ancestry) -> set[int] | None:
+    """The snapshots after the one that a data version names; None if it names none of the ancestry."""
+    if ancestry.head is None or version is None or not version.isdecimal():
+        return None
+    since = ancestry.between(
+        from_snapshot_id_exclusive=int(version), to_snapshot_id_inclusive=ancestry.head.snapshot_id
+    )
+    return None if since is None else {snapshot.snapshot_id for snapshot in since}
 
 
 def _is_redefined(table: OutsideTable, seen: Seen) -> bool:

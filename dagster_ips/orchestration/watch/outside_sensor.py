@@ -100,7 +100,7 @@ def _found_of(
     try:
         metadata = metadata_at(lake, table.table, location)
         if table.partitions_def is None:
-            events, after = events_since(table, metadata, seen)
+            events, after = events_since(table, metadata, seen, instance)
         else:
             events, after = partition_events_since(table, metadata, seen, lake.storage, instance)
     except IpsError as error:

@@ -30,7 +30,7 @@ def tables(tmp_path: Path) -> Tables:
 
 def definitions(
     tables: Tables,
-    partitions_def: dg.PartitionsDefinition[str],
+    partitions_def: dg.PartitionsDefinition[str] | None,
     *more: dg.AssetsDefinition,
     metadata: Mapping[str, Any] = BY_DATE,
 ) -> dg.Definitions:
@@ -100,13 +100,35 @@ def test_more_partitions_than_one_tick_reports_come_with_the_next_and_a_killed_t
     first, cursor = reported(defined, instance)
     assert sorted(first) == [key(0), key(1), key(2)]
     tables.append(days(0, 6))  # while other partitions wait
-    killed, _ = reported(defined, instance, cursor)
+    killed, _ = tick(defined, instance, OUTSIDE_TABLES_SENSOR, cursor)
     again, cursor = reported(defined, instance, cursor)
-    assert again == killed
+    assert again == {event.partition: event.tags["dagster/data_version"] for event in killed}
     rest, cursor = reported(defined, instance, cursor)
     assert reported(defined, instance, cursor)[0] == {}
     assert {*again, *rest} == {key(0), key(3), key(4), key(6)}
     assert (again | rest)[key(0)] == head(tables)
+
+
+def test_changes_that_a_materialization_reported_are_not_reported_again(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    """As after a killed tick, or if runs of another code location write the table."""
+    whole, by_day = definitions(tables, None), definitions(tables, DAYS)
+    tables.create("playback")
+    tables.append(days(0, 1))
+    (first,), whole_cursor = tick(whole, instance, OUTSIDE_TABLES_SENSOR)
+    _, day_cursor = reported(by_day, instance)
+    tables.append(days(0, 1))
+    tables.append(days(1))
+    version = {"dagster/data_version": head(tables)}
+    instance.report_runless_asset_event(dg.AssetMaterialization("playback", partition=key(1), tags=version))
+    seen, _ = reported(by_day, instance, day_cursor)
+    assert set(seen) == {key(0)}
+    instance.report_runless_asset_event(dg.AssetMaterialization("playback", tags=version))
+    assert tick(whole, instance, OUTSIDE_TABLES_SENSOR, whole_cursor)[0] == []
+    tables.append(days(2))
+    (later,), _ = tick(whole, instance, OUTSIDE_TABLES_SENSOR, whole_cursor)
+    assert later.tags == {"dagster/data_version": head(tables)} != first.tags
 
 
 def test_a_change_of_a_partition_that_dagster_does_not_have_yet_is_reported_once_it_does(
