@@ -29,17 +29,21 @@ def cascade(workplace: Workplace, cascade: str | None, *, as_json: bool) -> None
     by_run: dict[str | None, list[Commit]] = {}
     for each in commits:
         by_run.setdefault(each.run_id, []).append(each)
+    known = {record.dagster_run.run_id for record in runs}
+    of_deleted_runs = [each for each in commits if each.run_id not in known]
     if as_json:
-        shown = {"cascade": cascade, "runs": [_run_as_json(record, by_run) for record in runs]}
+        shown = {
+            "cascade": cascade,
+            "runs": [_run_as_json(record, by_run) for record in runs],
+            "published_by_deleted_runs": [{"run": each.run_id, **_commit_as_json(each)} for each in of_deleted_runs],
+        }
         click.echo(json_text(shown))
         return
     click.echo(f"{cascade_text(workplace, cascade)[0].upper()}{cascade_text(workplace, cascade)[1:]}\n")
     rows = [_row(record, by_run) for record in runs]
-    known = {record.dagster_run.run_id for record in runs}
     rows += [
         ("?", each.run_id or "?", "gone", moment(each.timestamp_ms), f"{each.table}: {each.snapshot_id}")
-        for each in commits
-        if each.run_id not in known
+        for each in of_deleted_runs
     ]
     click.echo(table(("ASSETS", "RUN", "STATUS", "STARTED", "PUBLISHED"), rows))
 
@@ -93,11 +97,12 @@ def _run_as_json(record: dg.RunRecord, commits: dict[str | None, list[Commit]]) 
         "status": run.status.value,
         "assets": sorted(key.to_user_string() for key in run.asset_selection or ()),
         "started_at": _moment(record.start_time),
-        "published": [
-            {"table": each.table, "snapshot_id": str(each.snapshot_id), "at": moment(each.timestamp_ms)}
-            for each in commits.get(run.run_id, [])
-        ],
+        "published": [_commit_as_json(each) for each in commits.get(run.run_id, [])],
     }
+
+
+def _commit_as_json(commit: Commit) -> dict[str, str]:
+    return {"table": commit.table, "snapshot_id": str(commit.snapshot_id), "at": moment(commit.timestamp_ms)}
 
 
 def _moment(seconds: float | None) -> str:

@@ -52,8 +52,9 @@ class Workplace:
     instance: dg.DagsterInstance
 
     def tables(self) -> list[TableMetadata]:
-        """The metadata of every table that the definitions name, if it exists."""
-        found = (each.manager.catalog.open().find(each.table) for each in self.known_tables)
+        """The metadata of each existing table that the definitions name; once, even if several locations name it."""
+        named = {each.manager.catalog.name_of(each.table): each for each in self.known_tables}
+        found = (each.manager.catalog.open().find(each.table) for each in named.values())
         return [metadata for metadata in found if metadata is not None]
 
     @property

@@ -16,6 +16,14 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 from dagster._cli.sensor import sensor_stop_command
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.remote_origin import (
+    ManagedGrpcPythonEnvCodeLocationOrigin,
+    RemoteInstigatorOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.types import DaemonHeartbeat
 
 from dagster_ips.cli.main import main
@@ -148,6 +156,22 @@ def test_the_doctor_finds_a_sensor_that_is_switched_off(idle_lake: IdleLake) -> 
     assert stopped.exit_code == 0, stopped.output
     found = the_only(idle_lake.findings(), "sensors")
     assert found["where"] == "ips_pending"
+    assert "turned off" in found["what"]
+
+
+@pytest.mark.parametrize("stopped_first", [True, False])
+def test_the_doctor_finds_a_stopped_sensor_although_another_code_location_has_one_of_the_same_name(
+    idle_lake: IdleLake, *, stopped_first: bool
+) -> None:
+    states = [("here", InstigatorStatus.STOPPED), ("there", InstigatorStatus.DECLARED_IN_CODE)]
+    for location, status in states if stopped_first else reversed(states):
+        target = LoadableTargetOrigin(module_name=location)
+        origin = ManagedGrpcPythonEnvCodeLocationOrigin(loadable_target_origin=target, location_name=location)
+        sensor = RemoteInstigatorOrigin(RemoteRepositoryOrigin(origin, "__repository__"), "ips_pending")
+        data = SensorInstigatorData(min_interval=5)
+        idle_lake.instance.add_instigator_state(InstigatorState(sensor, InstigatorType.SENSOR, status, data))
+    found = the_only(idle_lake.findings(), "sensors")
+    assert found["where"] == "ips_pending of here"
     assert "turned off" in found["what"]
 
 

@@ -118,12 +118,19 @@ def test_a_cascade_is_shown_with_all_its_runs_and_commits(terminal: Terminal) ->
     ]
     head = lake.catalog.load("media.agg", asset="test").head_snapshot_id()
     assert told["runs"][1]["published"][0]["snapshot_id"] == str(head)
+    assert told["published_by_deleted_runs"] == []
     text = terminal.says("cascade", str(source))
     assert text.startswith("The commit of ")
     assert f"to media.playback (snapshot {source})" in text
     listed = terminal.says("cascade")
     assert f"to media.playback (snapshot {source})" in listed
     assert json.loads(terminal.says("cascade", "--json"))[0]["runs"] == 3
+
+    terminal.instance.delete_run(daily.run_id)
+    told = json.loads(terminal.says("cascade", str(source), "--json"))
+    assert [each["run"] for each in told["runs"]] == [agg.run_id, report.run_id]
+    (deleted,) = told["published_by_deleted_runs"]
+    assert (deleted["run"], deleted["table"]) == (daily.run_id, "media.daily")
 
 
 def test_unknown_runs_and_cascades_are_refused_with_advice(terminal: Terminal) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,23 +42,28 @@ def daemon(instance: dg.DagsterInstance) -> Iterator[Finding]:
 
 def sensors(instance: dg.DagsterInstance, definitions: Sequence[dg.Definitions]) -> Iterator[Finding]:
     """Whether automation sensors and those that ``with_incremental`` added are on, and their last ticks succeeded."""
-    states = {state.name: state for state in instance.all_instigator_state()}
-    for sensor in _watching(definitions):
-        state = states.get(sensor.name)
-        is_on = sensor.default_status is dg.DefaultSensorStatus.RUNNING
-        if state is not None and state.status.value != _AS_DECLARED:
-            is_on = state.is_running
-        if not is_on:
-            yield Finding(
-                "sensors",
-                sensor.name,
-                "it is turned off, so nothing follows the changes that it watches.",
-                f"Turn it on in the UI (Automation), or: dagster sensor start {sensor.name}",
-            )
-        elif state and (error := _error_of_last_tick(instance, state)):
-            yield Finding(
-                "sensors", sensor.name, f"its last tick failed: {error}", "Fix the cause; the next tick continues."
-            )
+    states: dict[str, list[Any]] = defaultdict(list)  # Their class isn't public.
+    for state in instance.all_instigator_state():
+        states[state.name].append(state)
+    for sensor in {each.name: each for each in _watching(definitions)}.values():
+        # Sensors of several code locations have the same name, and which of these was loaded here is unknown.
+        for state in states[sensor.name] or [None]:
+            location = state.origin.repository_origin.code_location_origin.location_name if state else None
+            where = f"{sensor.name} of {location}" if len(states[sensor.name]) > 1 else sensor.name
+            is_on = sensor.default_status is dg.DefaultSensorStatus.RUNNING
+            if state is not None and state.status.value != _AS_DECLARED:
+                is_on = state.is_running
+            if not is_on:
+                yield Finding(
+                    "sensors",
+                    where,
+                    "it is turned off, so nothing follows the changes that it watches.",
+                    f"Turn it on in the UI (Automation), or: dagster sensor start {sensor.name}",
+                )
+            elif state and (error := _error_of_last_tick(instance, state)):
+                yield Finding(
+                    "sensors", where, f"its last tick failed: {error}", "Fix the cause; the next tick continues."
+                )
 
 
 def triggers(warnings: Mapping[str, str]) -> Iterator[Finding]:

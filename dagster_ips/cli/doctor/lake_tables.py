@@ -166,7 +166,8 @@ def failures(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
         "failed runs",
         known.consumer.name,
         f"the last run {of}{'succeeded, but yielded nothing' if run.is_success else 'failed'}{held}.",
-        f"To see why: dagster-ips explain {run.run_id}. It is retried by new data, new code or a manual run.",
+        f"To see why: dagster-ips explain {run.run_id}. Automation tries again after 30 seconds, then ever later; "
+        "after five failures, only new data, new code or a manual run does.",
     )
 
 

@@ -133,8 +133,21 @@ def _requests(
     waiting = [each.backlogs(CursorStore(context.instance), tick=now) for each in together]
     if not any(of_one and due(sum_of(of_one.values()), now_ms=now.timestamp() * 1000) for of_one in waiting):
         return []
+    assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
+    graph, step = context.repository_def.asset_graph, together[0].consumer.step
     run_key = " ".join(_run_key(context, each, now) for each in together)
-    return [dg.RunRequest(run_key=run_key, asset_selection=list(together[0].consumer.step), tags=dict(tags))]
+    checks = _checks(graph, step)
+    return [dg.RunRequest(run_key=run_key, asset_selection=list(step), asset_check_keys=checks, tags=dict(tags))]
+
+
+def _checks(graph: Any, step: Sequence[dg.AssetKey]) -> list[dg.AssetCheckKey]:  # noqa: ANN401  # Dagster's asset graph has no public type
+    """The checks that run with the assets of a step, as in automation: not those that have a condition of their own.
+
+    If a request names none, Dagster runs all of them.
+    """
+    of_step = {check for key in step for check in graph.get(key).assets_def.check_keys}
+    found = graph.get_check_keys_for_assets(set(step))
+    return sorted(check for check in found if check in of_step or graph.get(check).automation_condition is None)
 
 
 def _by_step(watched: Sequence[WatchedInputs]) -> list[list[WatchedInputs]]:
@@ -155,7 +168,11 @@ def _of_partitions(
     definition = graph.get(key).partitions_def
     if not pending or definition is None:
         return []
-    single = [dg.RunRequest(asset_selection=[key], partition_key=p, tags=dict(tags)) for p in sorted(pending)]
+    checks = _checks(graph, [key])
+    single = [
+        dg.RunRequest(asset_selection=[key], asset_check_keys=checks, partition_key=p, tags=dict(tags))
+        for p in sorted(pending)
+    ]
     with knowing_partitions(context.instance):
         spans = [(request, _span_of(request)) for request in in_few_runs(single, graph)]
         within = [definition.get_partition_keys_in_range(dg.PartitionKeyRange(*span)) for _, span in spans]

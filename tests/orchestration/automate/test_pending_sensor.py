@@ -38,10 +38,17 @@ def definitions(tables: Tables) -> dg.Definitions:
     manager = ips.IcdcIOManager(
         catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
     )
+
+    @dg.asset_check(asset=daily)
+    def has_rows() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
     specs = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("playback", "late")]
     sensor = ips.pending_sensor("by_sensor", ["daily", "by_day"])
+    checks = [has_rows, ips.proof("daily"), ips.proof("by_day", with_each_run=True)]
+    resources = {"io_manager": manager}
     return ips.with_incremental(
-        dg.Definitions(assets=[*specs, daily, by_day], sensors=[sensor], resources={"io_manager": manager})
+        dg.Definitions(assets=[*specs, daily, by_day], asset_checks=checks, sensors=[sensor], resources=resources)
     )
 
 
@@ -63,6 +70,17 @@ def test_a_partitioned_asset_whose_upstream_has_no_table_yet_holds_up_no_other_a
     tables.append(events(range(3)))
     requests = requested(definitions(tables), instance)
     assert [request.asset_selection for request in requests] == [[dg.AssetKey("daily")]]
+
+
+def test_a_run_includes_the_checks_that_belong_to_each_run_and_no_proof_on_request(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    for name in ("playback", "late"):
+        tables.create(name)
+        tables.append(events(range(3)), f"media.{name}")
+    requests = requested(definitions(tables), instance)
+    checks = {check.to_user_string() for request in requests for check in request.asset_check_keys or ()}
+    assert checks == {"daily:has_rows", "by_day:proof"}
 
 
 def test_partitions_that_are_pending_again_without_a_new_snapshot_are_requested_again(
