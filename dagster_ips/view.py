@@ -106,16 +106,13 @@ class IcdcView:
         In a run of partitions it may also hold rows of other partitions, unless the upstream is partitioned by the same
         columns; the condition ``parameters["rows"]`` filters them out.
         """
-        self._taken.frames.append(TakenFrame(Frame.CHANGES, f"{self._catalog}.{self.icdc_table}"))
+        self._take_table()
         return self._table
-
-    @property
-    def _table(self) -> str:
-        return sql_name(self._catalog, self._captured.capture.icdc_table)
 
     @property
     def icdc_table(self) -> str:
         """The ICDC table's name in the catalog, for PyIceberg and other engines."""
+        self._take_table()
         return self._captured.capture.icdc_table
 
     @property
@@ -256,8 +253,9 @@ class IcdcView:
         found = self._affected_partitions
         rows = self._source if found is None else self._source.where(found.predicate(self._catalog))
         # A full run reads all partitions, but its result must follow the same rules as an incremental run's.
-        same = affected_partitions(ChangeSet(), self._captured.source) if self._is_whole else found
-        return self._given(rows, Frame.SCOPE, same.columns if same else ())
+        usual = affected_partitions(ChangeSet(), self._captured.source)
+        keys = usual.columns if usual and (self._is_whole or found) else ()
+        return self._given(rows, Frame.SCOPE, keys, by_transform=usual is not None and not usual.columns)
 
     @property
     def ranges(self) -> Mapping[str, ChangeRange]:
@@ -360,7 +358,7 @@ class IcdcView:
             partitions=self._affected_partitions,
             pruning=self._pruning,
             table=f"{self._catalog}.{self._captured.source.table}",
-            icdc_table=f"{self._catalog}.{self.icdc_table}",
+            icdc_table=self._name_in_plans,
             is_asked=self._taken.is_asked,
             types={each.name: each.kind for each in self._captured.source.struct.fields if isinstance(each.kind, str)},
         )
@@ -392,6 +390,17 @@ class IcdcView:
     @property
     def _may_remove_rows(self) -> bool:
         return self._captured.files.changes.may_remove_rows
+
+    @property
+    def _table(self) -> str:
+        return sql_name(self._catalog, self._captured.capture.icdc_table)
+
+    @property
+    def _name_in_plans(self) -> str:
+        return f"{self._catalog}.{self._captured.capture.icdc_table}"
+
+    def _take_table(self) -> None:
+        self._taken.frames.append(TakenFrame(Frame.CHANGES, self._name_in_plans))
 
     @cached_property
     def _source(self) -> DataFrame:
@@ -476,12 +485,13 @@ class IcdcView:
         changed: DataFrame | None = None,
         *,
         columns: Sequence[str] | None = None,
+        by_transform: bool = False,
     ) -> DataFrame:
         """``rows`` as the asset gets them, with a mark by which the plan of its result shows their use.
 
         ``columns`` are theirs, if they are known.
         """
-        taken = TakenFrame(frame, f"__ips_{next(_NUMBERS)}", tuple(keys), on or {}, changed)
+        taken = TakenFrame(frame, f"__ips_{next(_NUMBERS)}", tuple(keys), on or {}, by_transform, changed)
         self._taken.frames.append(taken)
         upstream = self._captured.capture.edge.upstream
         return marked(rows, taken.mark, name=upstream.rpartition("/")[2], columns=columns)

@@ -132,6 +132,15 @@ def test_a_frame_that_does_not_fit_its_write_mode_is_refused_though_rows_were_on
     always_refused(two, instance, consumer(write, compute), "INSERT INTO lake.media.one VALUES ('x', 5)", error, match)
 
 
+def test_changed_rows_that_pyiceberg_read_do_not_replace_a_table(two: Lake, instance: dg.DagsterInstance) -> None:
+    def read(a: ips.IcdcView) -> DataFrame:
+        rows = two.catalog.client.load_table(a.icdc_table).scan().to_arrow().to_pylist()
+        return a.session.createDataFrame([(row["k"], row["n"]) for row in rows], "k string, n int")
+
+    step, problem = "INSERT INTO lake.media.one VALUES ('x', 5)", "replacing all rows.*on changes.*on source"
+    always_refused(two, instance, consumer(ips.replace(), read), step, FragmentOverwriteError, problem)
+
+
 FIT: Sequence[tuple[dict[str, Any], Callable[[ips.IcdcView], Any]]] = [
     (ips.replace(), lambda a: collected(a.source)),
     (ips.append(), by_name),
@@ -227,6 +236,18 @@ def test_rows_that_the_asset_moves_to_other_partitions_are_refused(
     step = "INSERT INTO lake.media.one VALUES ('x', 5)"
     asset = consumer(ips.overwrite_partitions(), moved)
     always_refused(two, instance, asset, step, UnfitFrameError, "column 'k' of the result isn't one's own column")
+
+
+def test_the_scope_of_partitions_by_transform_is_refused_by_overwrite_partitions_from_the_first_run_on(
+    two: Lake, instance: dg.DagsterInstance
+) -> None:
+    """In a full run it holds all rows, but an incremental run doesn't know which of the target's partitions changed."""
+    two.sql("DROP TABLE lake.media.one")
+    two.sql("CREATE TABLE lake.media.one (k string, n int) USING iceberg PARTITIONED BY (truncate(1, k))")
+    two.sql("INSERT INTO lake.media.one VALUES ('x', 1), ('y', 2)")
+    asset = consumer(ips.overwrite_partitions(), lambda a: sums(a.scope))
+    step, problem = "INSERT INTO lake.media.one VALUES ('x', 5)", r"whole partitions \(k\).*on scope.*affected\(k\)"
+    always_refused(two, instance, asset, step, FragmentOverwriteError, problem)
 
 
 def test_groups_joined_with_themselves_lose_a_removed_key(two: Lake, instance: dg.DagsterInstance) -> None:

@@ -41,12 +41,15 @@ class TakenFrame:
     ``mark`` identifies the frame in Spark's plans. ``on`` is set if the groups also include what changes of other
     inputs touch: for each of those upstreams, it says which of its columns equal which columns of the frame.
     ``changed`` are the keys of the groups then; otherwise they are those of the input's changed rows.
+    ``by_transform`` says that the groups are usually partitions by a transform such as ``days(at)``, which no column
+    identifies.
     """
 
     frame: Frame
     mark: str
     keys: tuple[str, ...] = ()
     on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    by_transform: bool = False
     changed: DataFrame | None = field(default=None, compare=False)
 
     def leaf(self, upstream: str, types: Mapping[str, str]) -> Leaf:

@@ -165,7 +165,7 @@ def _origins(report: RunReport) -> dict[str, Any]:
     for name, view in report.views.items():
         capture = view.captured.capture
         start, end = capture.from_exclusive, capture.to_inclusive
-        shown[f"{name}: ICDC table"] = view.icdc_table
+        shown[f"{name}: ICDC table"] = capture.icdc_table
         shown[f"{name}: capture"] = capture.number
         # As text: JavaScript would round such large numbers.
         shown[f"{name}: from snapshot, exclusive"] = str(start.snapshot_id) if start else "the beginning"
