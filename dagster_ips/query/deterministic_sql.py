@@ -34,7 +34,8 @@ _SCALAR = """
 """
 _AGGREGATES = """
     ApproxDistinct Avg BitwiseAndAgg BitwiseOrAgg BitwiseXorAgg Corr Count CountIf CovarPop CovarSamp Kurtosis
-    LogicalAnd LogicalOr Max Median Min Quantile Skewness Stddev StddevPop StddevSamp Sum Variance VariancePop
+    LogicalAnd LogicalOr Max Median Min Quantile RegrAvgx RegrAvgy RegrCount RegrIntercept RegrR2 RegrSlope RegrSxx
+    RegrSxy RegrSyy Skewness Stddev StddevPop StddevSamp Sum Variance VariancePop
 """
 _WINDOWED = """
     AnyValue CumeDist DenseRank First FirstValue Lag Last LastValue Lead NthValue Ntile PercentRank Rank RowNumber
@@ -58,4 +59,4 @@ WINDOWED = frozenset(_WINDOWED.split())
 BY_NAME = frozenset(_BY_NAME.split())
 """Scalar Spark functions that sqlglot has no class for. Aggregates would be mistaken for scalars, so none is listed."""
 COLLECTED = frozenset(("ArrayAgg", "ArrayUniqueAgg"))
-"""Aggregates whose array has an arbitrary order: accepted where the array is sorted at once."""
+"""Aggregates whose array has an arbitrary order: accepted where the array is sorted at once or only counted."""

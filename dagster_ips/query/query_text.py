@@ -308,7 +308,7 @@ def _problem_of_kind(node: exp.Expr) -> str | None:
     name = type(node).__name__
     if name in SYNTAX or name in SCALAR or name in AGGREGATES:
         return None
-    if name in COLLECTED and isinstance(node.parent, exp.ArraySort) and not node.parent.expression:
+    if name in COLLECTED and _is_without_order(node):
         return None
     if name not in WINDOWED:
         return f"{_shown(node)} may give different results for the same rows"
@@ -316,6 +316,17 @@ def _problem_of_kind(node: exp.Expr) -> str | None:
     if window is None:
         return f"{_shown(node)} takes whichever row comes first, which may differ between runs: use min or max instead"
     return None if window.args.get("order") else f"{_shown(node)} depends on an order, but its OVER has no ORDER BY"
+
+
+def _is_without_order(collected: exp.Expr) -> bool:
+    """Whether the order of the array doesn't matter, because the array is sorted at once or only counted."""
+    array = collected.parent if isinstance(collected.parent, exp.Filter) else collected
+    match array.parent:
+        case exp.ArraySize():
+            return True
+        case exp.ArraySort() as sort:
+            return sort.this is array and not sort.expression
+    return False
 
 
 def _is_of_the_moment(cast: exp.Cast) -> bool:

@@ -291,6 +291,11 @@ QUERIES = {
         FROM play GROUP BY 1
     """,
     "sorted_list": "SELECT account_id, sort_array(collect_set(device)) AS devices FROM play GROUP BY account_id",
+    "counted_sets": """
+        SELECT account_id, size(collect_set(device)) AS devices,
+               sort_array(collect_list(title_id) FILTER (WHERE seconds > 10)) AS long_titles
+        FROM play GROUP BY account_id
+    """,
     "hashed": "SELECT xxhash64(play_id, device) AS id, struct(day, device) AS what, play_id FROM play",
     "like_any": "SELECT play_id, device FROM play WHERE device LIKE ANY ('%tv', 'pho%')",
     "posexploded": "SELECT play_id, posexplode(tags) FROM play",

@@ -522,6 +522,7 @@ def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() ->
         ("SELECT unix_timestamp() FROM t", "CURRENT_TIMESTAMP"),
         ("SELECT first(a) FROM t", "whichever row comes first"),
         ("SELECT collect_list(a) FROM t", "COLLECT_LIST"),
+        ("SELECT size(array_distinct(collect_list(a))), sort_array(b, collect_list(a)) FROM t", "COLLECT_LIST"),
         ("SELECT any(a) FROM t", "ANY"),
         ("SELECT try_sum(a) FROM t", "try_sum"),
         ("SELECT input_file_name() FROM t", "input_file_name"),

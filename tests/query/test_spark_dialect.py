@@ -173,6 +173,9 @@ max(named_struct('a', one)).a
 sort_array(collect_set(word))
 sort_array(collect_list(word), false)
 array_sort(collect_set(one))
+size(collect_set(word))
+sort_array(collect_list(one) FILTER (WHERE word = 'it''s'))
+regr_slope(one, one)
 """.strip().splitlines()
 
 
