@@ -171,8 +171,8 @@ snapshots since.
 {conditions}"""
 WHY = f"""## Where the time goes
 
-- A capture reads the whole metadata.json, which grows with the number of retained snapshots: about 3 ms per thousand.
-  Only the snapshots since the last capture are examined.
+- A capture reads the whole metadata.json, which grows with the number of retained snapshots: see the column for
+  metadata.json. Only the snapshots since the last capture are examined.
 - It reads one manifest list, which grows with the number of manifests: here one per {FILES_PER_MANIFEST:,} files.
 - It opens the manifests that changed. An append writes one manifest with a single entry. Deleting an old file rewrites
   the manifest that lists it, so the capture has to compare all of its entries with those of the previous manifest. That

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from itertools import chain
 from pathlib import Path
 
 _LISTENING = "0A"
@@ -33,5 +34,6 @@ def free_port() -> int:
 
 def descendants(pid: int) -> list[int]:
     """The processes that ``pid`` started, directly or indirectly."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [found for child in map(int, listed) for found in (child, *descendants(child))]
+    # Each of its threads has the children that it started.
+    listed = [each.read_text().split() for each in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [found for child in map(int, chain.from_iterable(listed)) for found in (child, *descendants(child))]

@@ -34,6 +34,7 @@ class SparkCluster:
     secret: str
     folder: Path
     workers: list[subprocess.Popen[bytes]]
+    executor_mb: int
 
     @property
     def master(self) -> str:
@@ -47,7 +48,7 @@ class SparkCluster:
             "spark.master": self.master,
             "spark.authenticate.secret": self.secret,
             "spark.executor.cores": "1",
-            "spark.executor.memory": "900m",
+            "spark.executor.memory": f"{self.executor_mb}m",
         }
 
     def state(self) -> dict[str, Any]:
@@ -59,11 +60,8 @@ class SparkCluster:
     def start_worker(self) -> None:
         """Start another worker, as an operator does after one has died."""
         number = len(self.workers)
-        self.workers.append(
-            self._start(
-                "worker.Worker", f"worker-{number}", "-c", "1", "-m", "1g", "-d", str(self.folder / "work"), self.master
-            )
-        )
+        resources = ("-c", "1", "-m", f"{self.executor_mb}m", "-d", str(self.folder / "work"))
+        self.workers.append(self._start("worker.Worker", f"worker-{number}", *resources, self.master))
 
     def _start(self, name: str, log: str, *arguments: str) -> subprocess.Popen[bytes]:
         properties = str(self.folder / "spark.properties")
@@ -90,10 +88,10 @@ class SparkCluster:
 
 
 @contextlib.contextmanager
-def running_spark_cluster(folder: Path) -> Iterator[SparkCluster]:
+def running_spark_cluster(folder: Path, *, executor_mb: int = 900) -> Iterator[SparkCluster]:
     """A new cluster with two workers. It keeps its files in ``folder``."""
     folder.mkdir()
-    cluster = SparkCluster(free_port(), free_port(), secrets.token_hex(16), folder, [])
+    cluster = SparkCluster(free_port(), free_port(), secrets.token_hex(16), folder, [], executor_mb)
     write_private(folder / "spark.properties", f"spark.authenticate true\nspark.authenticate.secret {cluster.secret}\n")
     started: list[subprocess.Popen[bytes]] = []
     try:
