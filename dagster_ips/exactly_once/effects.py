@@ -1,4 +1,4 @@
-"""Every durable effect of a run, by name, so that a test can stop the process before and after each."""
+"""Every durable effect, by name, so that a test can stop the process before and after each."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from enum import StrEnum
 
 
 class Effect(StrEnum):
-    """What a run changes outside its process, in the order in which it happens; what only a person causes is last."""
+    """What runs change outside their process, in the order in which it happens; then what sensors and people change."""
 
-    RECORD_LOOK = "record_look"
     WRITE_ICDC_FILES = "write_icdc_files"
     REGISTER_ICDC_TABLE = "register_icdc_table"
     RECORD_CAPTURE = "record_capture"
@@ -24,6 +23,7 @@ class Effect(StrEnum):
     COMMIT = "commit"
     DROP_BRANCH = "drop_branch"
     DROP_ICDC_TABLE = "drop_icdc_table"
+    RECORD_LOOK = "record_look"
     TRY_CURSORS = "try_cursors"
     TRY_STORAGE = "try_storage"
     INTERVENE = "intervene"

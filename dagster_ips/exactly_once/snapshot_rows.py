@@ -11,7 +11,7 @@ from dagster_ips.spark.frames import table_frame, with_defaults
 from dagster_ips.spark.writes.partials import as_read
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from dagster_ips.spark.session import DataFrame, SparkSession
 
 
 def snapshot_rows(session: SparkSession, catalog: str, found: TableMetadata, snapshot: Snapshot | None) -> DataFrame:

@@ -213,6 +213,7 @@ class Capturer:
             ready.decision,
             ready.partitions,
         )
+        # Partitions have numbers of their own, and one table for all of them.
         number = each.states[0].next_number if partitions is None else time.time_ns() // 1_000_000
         name = icdc_names.new_name(Edge(ready.consumer, tracked.upstream), number)
         captures = tuple(

@@ -375,7 +375,7 @@ def overwrite_partitions() -> dict[str, Any]:
 
 
 def replace() -> dict[str, Any]:
-    """Write by replacing all rows: what an asset without a write mode does."""
+    """Write by replacing all rows: what an asset without incremental inputs does by default."""
     return {WRITE: {"mode": "replace"}}
 
 
