@@ -39,6 +39,7 @@ def planned(lake: Lake, folder: Path, text: str) -> tuple[list[str], str]:
     return json.loads(results[0].stdout)["stages"][0]["code_changes"], results[1].stdout
 
 
+@pytest.mark.slow
 def test_a_plan_says_what_a_new_query_does_differently_although_all_older_snapshots_have_expired(
     lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

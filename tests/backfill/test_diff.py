@@ -46,6 +46,7 @@ def test_a_diff_shows_exactly_the_planted_difference(stages: ThreeStages) -> Non
     assert f"day (by event_date, event_id): 0 rows added, 0 removed, {len(bad)} changed." in text
 
 
+@pytest.mark.slow
 def test_a_diff_names_later_commits_of_others(stages: ThreeStages) -> None:
     stages.begin()
     plan = stages.plan("day", "--partition", "2026-01-01")

@@ -74,6 +74,7 @@ def test_a_bug_is_fixed_in_the_ui_from_the_plan_to_the_revert(stages: ThreeStage
     assert "media.day, media.by_account, media.week" in told(stages, "release", id=plan)["says"]
 
 
+@pytest.mark.slow
 def test_a_backfill_staged_on_the_command_line_is_cancelled_in_the_ui(stages: ThreeStages) -> None:
     stages.begin()
     stages.deploy(bug=False)

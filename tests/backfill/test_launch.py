@@ -138,6 +138,7 @@ def test_cancel_ends_the_backfill_and_the_runs_that_it_caused(stages: ThreeStage
     assert CursorStore(stages.instance).get_backfill(plan) is not None
 
 
+@pytest.mark.slow
 def test_a_reexecution_of_failed_partitions_belongs_to_the_backfill(stages: ThreeStages) -> None:
     stages.begin()
     stages.deploy(bug=False)

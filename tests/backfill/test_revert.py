@@ -50,6 +50,7 @@ def test_a_revert_restores_equal_rows_in_all_stages(stages: ThreeStages, fixed: 
     assert stages.rows() == stages.right(bug=True)
 
 
+@pytest.mark.slow
 def test_rows_that_arrived_since_the_backfill_are_neither_lost_nor_doubled(stages: ThreeStages) -> None:
     """Rows arrive before the backfill, consumed by the backfill, by a run after it, and after the revert."""
     stages.begin()
@@ -190,6 +191,7 @@ def test_a_revert_is_refused_while_the_partitions_are_redefined(stages: ThreeSta
     assert stages.rows() == stages.right(bug=True)
 
 
+@pytest.mark.slow
 def test_restored_rows_have_the_default_of_a_column_that_was_added_since(stages: ThreeStages, fixed: str) -> None:
     stages.lake.sql("ALTER TABLE lake.media.day SET TBLPROPERTIES ('format-version' = '3')")
     raw = stages.lake.catalog.load("media.day", asset="test").raw

@@ -94,6 +94,7 @@ def test_a_fix_is_staged_compared_published_and_reverted(stages: ThreeStages, mo
     assert stages.rows() == stages.right(bug=True)
 
 
+@pytest.mark.slow
 def test_rows_that_arrive_during_staging_wait_or_prevent_publishing_and_are_never_lost(stages: ThreeStages) -> None:
     stages.begin()
     stages.deploy(bug=False)

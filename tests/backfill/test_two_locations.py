@@ -75,6 +75,7 @@ def both(lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: 
     return TwoLocations(lake, instance, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_plan_its_execution_and_its_revert_cover_the_stages_of_both_locations(both: TwoLocations) -> None:
     both.begin()
     assert both.totalled() == both.right_totals(bug=True)

@@ -71,6 +71,7 @@ def command(file: Path, name: str, *words: str) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_after_a_revert_of_a_whole_asset_later_rows_are_read_again_exactly_once(
     lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

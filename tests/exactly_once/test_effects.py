@@ -17,6 +17,7 @@ from tests.exactly_once.durable_calls import durable_calls
 from tests.support.durable import Durable, durable
 from tests.support.lake import Lake, events
 from tests.support.pipeline import materialize, pipeline
+from tests.support.variants import mostly_slow
 
 # Rooms that don't know effects: the rooms above call their writes inside effects, or they are processes that start.
 BELOW = ("core/", "iceberg/", "local_spark/", "orchestration/launch/", "spark/", "state/")
@@ -63,29 +64,32 @@ def test_no_durable_write_is_called_outside_an_effect() -> None:
 
 @pytest.mark.parametrize(
     "stray",
-    [
-        "catalog.register('ips.x', location)",
-        "catalog.drop(name)",
-        "drop_icdc_table(catalog, name, edge)",
-        "self.store.set(state)",
-        "instance.daemon_cursor_storage.set_cursor_values({'a': 'b'})",
-        "catalog.storage.write(location, b'')",
-        "catalog.storage.delete(location)",
-        "catalog.client.load_table(name).transaction()",
-        "frame.writeTo(name).append()",
-        "frame.writeTo(name).overwritePartitions()",
-        "frame.write.saveAsTable(name)",
-        "frame.alias('s').mergeInto(name, on).whenMatched().delete().merge()",
-        "session.sql(f'DELETE FROM {name}')",
-        "session.sql(text)",
-        "branch.fast_forward(session, onto='main')",
-        "branch.cut_for_days(session, head_snapshot_id=1, days=1)",
-        "result.write(branch, target)",
-        "path.write_text('x')",
-        "path.unlink()",
-        "os.remove(path)",
-        "open(path, 'w')",
-    ],
+    mostly_slow(
+        [
+            "catalog.register('ips.x', location)",
+            "catalog.drop(name)",
+            "drop_icdc_table(catalog, name, edge)",
+            "self.store.set(state)",
+            "instance.daemon_cursor_storage.set_cursor_values({'a': 'b'})",
+            "catalog.storage.write(location, b'')",
+            "catalog.storage.delete(location)",
+            "catalog.client.load_table(name).transaction()",
+            "frame.writeTo(name).append()",
+            "frame.writeTo(name).overwritePartitions()",
+            "frame.write.saveAsTable(name)",
+            "frame.alias('s').mergeInto(name, on).whenMatched().delete().merge()",
+            "session.sql(f'DELETE FROM {name}')",
+            "session.sql(text)",
+            "branch.fast_forward(session, onto='main')",
+            "branch.cut_for_days(session, head_snapshot_id=1, days=1)",
+            "result.write(branch, target)",
+            "path.write_text('x')",
+            "path.unlink()",
+            "os.remove(path)",
+            "open(path, 'w')",
+        ],
+        quick=4,
+    ),
 )
 def test_a_stray_write_is_found_even_if_it_is_behind_a_function(stray: str) -> None:
     body = f"""

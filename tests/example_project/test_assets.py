@@ -62,6 +62,7 @@ def test_every_table_equals_a_full_recompute_after_late_days(
         assert compare(lake.session, *source_snapshots(lake)) == ALL_SAME
 
 
+@pytest.mark.slow
 def test_every_table_equals_a_full_recompute_after_events_and_plans_are_deleted_and_updated(
     lake: Lake, definitions: dg.Definitions, instance: dg.DagsterInstance
 ) -> None:
@@ -78,6 +79,7 @@ def test_every_table_equals_a_full_recompute_after_events_and_plans_are_deleted_
     assert compare(lake.session, *source_snapshots(lake)) == ALL_SAME
 
 
+@pytest.mark.slow
 def test_the_asset_check_finds_a_wrong_row_and_is_not_fooled_by_rows_that_are_only_pending(
     lake: Lake, definitions: dg.Definitions, instance: dg.DagsterInstance
 ) -> None:

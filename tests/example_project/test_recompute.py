@@ -28,6 +28,7 @@ from example_project.transforms import (
     totals_per_week,
 )
 from tests.support.lake import Lake
+from tests.support.variants import mostly_slow
 
 SMALL = Workload(rows_per_day=600, late=0.1)
 SAME = Difference(missing=0, extra=0)
@@ -95,6 +96,7 @@ def test_right_tables_equal_a_recompute_at_the_snapshots_they_consumed(lake: Lak
     assert all(each.missing for each in behind.values())
 
 
+@pytest.mark.slow
 def test_one_wrong_row_makes_the_job_fail(lake: Lake, built: tuple[int, int], spark_server: ConnectServer) -> None:
     right = recompute_as_a_job(lake, built, spark_server)
     assert right.returncode == 0, right.stderr
@@ -107,34 +109,37 @@ def test_one_wrong_row_makes_the_job_fail(lake: Lake, built: tuple[int, int], sp
 
 @pytest.mark.parametrize(
     ("table", "statement", "expected"),
-    [
-        (DAILY, f"DELETE FROM lake.{DAILY} WHERE event_id = 5", Difference(missing=1, extra=0)),
-        (
-            DAILY,
-            f"INSERT INTO lake.{DAILY} SELECT * FROM lake.{DAILY} WHERE event_id = 5",
-            Difference(missing=0, extra=1),
-        ),
-        (
-            AGG,
-            f"UPDATE lake.{AGG} SET plays = plays + 1 WHERE account_id = 0 AND event_date = DATE'2026-01-02'",
-            Difference(missing=1, extra=1),
-        ),
-        (
-            REPORT,
-            f"UPDATE lake.{REPORT} SET plays = NULL WHERE event_date = DATE'2026-01-02'",
-            Difference(missing=1, extra=1),
-        ),
-        (
-            TOTAL,
-            f"UPDATE lake.{TOTAL} SET plan = 'other' WHERE account_id = 0 AND event_date = DATE'2026-01-02'",
-            Difference(missing=1, extra=1),
-        ),
-        (
-            MEDIAN,
-            f"DELETE FROM lake.{MEDIAN} WHERE title_id = 0 AND event_date = DATE'2026-01-02'",
-            Difference(missing=1, extra=0),
-        ),
-    ],
+    mostly_slow(
+        [
+            (DAILY, f"DELETE FROM lake.{DAILY} WHERE event_id = 5", Difference(missing=1, extra=0)),
+            (
+                DAILY,
+                f"INSERT INTO lake.{DAILY} SELECT * FROM lake.{DAILY} WHERE event_id = 5",
+                Difference(missing=0, extra=1),
+            ),
+            (
+                AGG,
+                f"UPDATE lake.{AGG} SET plays = plays + 1 WHERE account_id = 0 AND event_date = DATE'2026-01-02'",
+                Difference(missing=1, extra=1),
+            ),
+            (
+                REPORT,
+                f"UPDATE lake.{REPORT} SET plays = NULL WHERE event_date = DATE'2026-01-02'",
+                Difference(missing=1, extra=1),
+            ),
+            (
+                TOTAL,
+                f"UPDATE lake.{TOTAL} SET plan = 'other' WHERE account_id = 0 AND event_date = DATE'2026-01-02'",
+                Difference(missing=1, extra=1),
+            ),
+            (
+                MEDIAN,
+                f"DELETE FROM lake.{MEDIAN} WHERE title_id = 0 AND event_date = DATE'2026-01-02'",
+                Difference(missing=1, extra=0),
+            ),
+        ],
+        quick=1,
+    ),
     ids=["row lost", "row doubled", "sum wrong", "value null", "plan wrong", "median lost"],
 )
 def test_one_planted_difference_is_found(
@@ -150,6 +155,7 @@ def test_the_recompute_shares_no_process_with_dagster_or_this_library() -> None:
     assert not {"dagster", "dagster_ips"} & set(done.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("built")
 def test_the_lookback_in_the_comparison_does_the_whole_work(lake: Lake) -> None:
     """Before the lookback runs, its copies are a day behind; afterwards they equal a full recompute."""

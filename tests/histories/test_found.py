@@ -124,6 +124,7 @@ def test_an_equality_delete_in_a_spec_with_only_void_fields_is_global(lake: Lake
     assert history.capture("strict") is Mode.INCREMENTAL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["append", "merge_groups", "replace"])
 def test_a_name_that_now_means_another_column_requires_a_full_run(lake: Lake, kind: str) -> None:
     """Unchanged rows have other values under the name, and no snapshot shows that."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.histories.fuzz import Budget, explained, run_batch
 from tests.histories.history import quicken
 from tests.support.lake import Lake
+from tests.support.variants import mostly_slow
 
-CAPTURES = 25
 SEED = 20_261
 
 
-def test_captures_of_random_histories_match_time_travel(lake: Lake) -> None:
+@pytest.mark.parametrize("captures", mostly_slow([8, 25]))
+def test_captures_of_random_histories_match_time_travel(lake: Lake, captures: int) -> None:
     quicken(lake)
     budget, number = Budget(), SEED
-    while budget.coverage.captures < CAPTURES:
+    while budget.coverage.captures < captures:
         failure = run_batch(lake, number, budget)
         assert failure is None, explained(lake, *failure)
         number += 1

@@ -89,6 +89,7 @@ def in_another_process(folder: Path) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_process_that_a_killed_starter_left_behind_is_stopped(
     server: ConnectServer, abandoned: ProcessIdentity
 ) -> None:
@@ -270,6 +271,7 @@ def test_a_server_that_cannot_be_written_down_is_not_left_running(
         launched.stop()
 
 
+@pytest.mark.slow
 def test_a_killed_server_is_replaced_and_a_taken_port_avoided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = ensure_connect_server(tmp_path, driver_memory=MEMORY)
     identity, session = identity_of(first.pid), first.session()

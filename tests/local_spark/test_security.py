@@ -181,6 +181,7 @@ def test_the_ports_between_sparks_own_parts_answer_nobody_without_their_secret(s
             assert answer == b"" or any(each in answer for each in refusals), answer
 
 
+@pytest.mark.slow
 def test_there_is_no_ui_unless_it_is_requested(server: ConnectServer, tmp_path: Path) -> None:
     assert server.ui is None
     folder = tmp_path / "spark"

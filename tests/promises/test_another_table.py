@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dagster as dg
+import pytest
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
@@ -29,6 +30,7 @@ def follow_kept(lake: Lake, instance: dg.DagsterInstance, table: str) -> set[int
     return {day for _, first, last in runs for day in range(int(first[-2:]), int(last[-2:]) + 1)}
 
 
+@pytest.mark.slow
 def test_a_new_table_name_recomputes_every_partition_and_so_does_going_back_to_the_old_one(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

@@ -36,6 +36,7 @@ from dagster_ips.errors import (
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import BY_DATE, SCHEMA, Lake, events
 from tests.support.pipeline import daily, expected_daily, materialize, pipeline
+from tests.support.variants import mostly_slow
 
 
 def state_of(instance: dg.DagsterInstance, consumer: str, upstream: str = "playback") -> EdgeState:
@@ -105,12 +106,15 @@ def test_a_merge_key_that_the_frame_lacks_is_refused_before_anything_is_written(
 
 @pytest.mark.parametrize(
     ("layout", "said"),
-    [
-        ({"partition_by": ["event_dat"]}, r"Couldn't find column event_dat\. Its columns are .*event_date"),
-        ({"partition_by": ["dayz(event_date)"]}, r"dayz\(event_date\)"),
-        ({"sort_by": ["event_dat"]}, r"event_dat\b"),
-        ({"properties": {"format-version": "9"}}, "9"),
-    ],
+    mostly_slow(
+        [
+            ({"partition_by": ["event_dat"]}, r"Couldn't find column event_dat\. Its columns are .*event_date"),
+            ({"partition_by": ["dayz(event_date)"]}, r"dayz\(event_date\)"),
+            ({"sort_by": ["event_dat"]}, r"event_dat\b"),
+            ({"properties": {"format-version": "9"}}, "9"),
+        ],
+        quick=1,
+    ),
 )
 def test_a_layout_that_does_not_fit_the_frame_is_refused_in_words_without_the_jvms_stack(
     lake: Lake, instance: dg.DagsterInstance, layout: dict[str, Any], said: str

@@ -96,6 +96,7 @@ def test_a_run_that_consumes_several_cascades_names_them_all_and_one_without_cha
     assert "cascade" not in result.asset_materializations_for_node("agg")[0].metadata
 
 
+@pytest.mark.slow
 def test_the_run_after_a_rewind_or_reset_starts_a_new_cascade(lake: Lake, instance: dg.DagsterInstance) -> None:
     defs = pipeline(lake.folder, lake.spark_folder)
     lake.create_playback(events(range(3)))

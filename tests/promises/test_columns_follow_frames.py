@@ -10,6 +10,7 @@ import dagster_ips as ips
 from dagster_ips.errors import FrameColumnsError, UnknownColumnError
 from tests.support.lake import Lake, events
 from tests.support.pipeline import materialize, pipeline
+from tests.support.variants import mostly_slow
 
 FULL = {"dagster_ips/mode": "full"}
 
@@ -67,14 +68,20 @@ def test_new_columns_and_wider_types_are_followed_and_a_full_run_fills_them_ever
 
 @pytest.mark.parametrize(
     ("columns", "said"),
-    [
-        (["account"], "it lacks seconds"),
-        (["account", "seconds AS played"], r"it lacks seconds.*new: played.*restore its old name"),
-        (["account", "CAST(seconds AS int) AS seconds"], "seconds is int in the frame and bigint in the table"),
-        (["account", "CAST(seconds AS string) AS seconds"], "seconds is string in the frame and bigint in the table"),
-        (["account", "seconds", "NULL AS more"], "more is only NULL"),
-        (["account", "seconds", "1 AS more", "2 AS More"], "more is in the frame more than once"),
-    ],
+    mostly_slow(
+        [
+            (["account"], "it lacks seconds"),
+            (["account", "seconds AS played"], r"it lacks seconds.*new: played.*restore its old name"),
+            (["account", "CAST(seconds AS int) AS seconds"], "seconds is int in the frame and bigint in the table"),
+            (
+                ["account", "CAST(seconds AS string) AS seconds"],
+                "seconds is string in the frame and bigint in the table",
+            ),
+            (["account", "seconds", "NULL AS more"], "more is only NULL"),
+            (["account", "seconds", "1 AS more", "2 AS More"], "more is in the frame more than once"),
+        ],
+        quick=2,
+    ),
 )
 def test_a_frame_that_the_table_cant_follow_is_refused_in_one_line_and_nothing_changes(
     lake: Lake, instance: dg.DagsterInstance, columns: list[str], said: str

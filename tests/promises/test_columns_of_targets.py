@@ -13,6 +13,7 @@ import dagster_ips as ips
 from dagster_ips.errors import TargetColumnsChangedError
 from tests.support.lake import Lake
 from tests.support.pipeline import materialize, pipeline
+from tests.support.variants import mostly_slow
 
 MAKE = "SELECT k, count(*) AS n, sum(seconds) AS seconds FROM lake.media.rows GROUP BY k"
 SWAP = ["RENAME COLUMN n TO other", "RENAME COLUMN seconds TO n", "RENAME COLUMN other TO seconds"]
@@ -66,7 +67,7 @@ def is_right(lake: Lake) -> bool:
     return sorted(found) == sorted(session.sql(MAKE).collect())
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly_slow(MODES))
 @pytest.mark.parametrize("changes", [SWAP, AGAIN], ids=["swapped", "again"])
 def test_names_that_moved_to_other_columns_are_refused_until_they_are_moved_back_or_a_full_run(
     rows: Lake, instance: dg.DagsterInstance, mode: str, changes: list[str]
@@ -118,6 +119,7 @@ def test_a_dropped_column_that_comes_back_empty_gets_no_rows_until_a_full_run(
     assert is_right(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"longest": "max(seconds)"}], ids=["fewer", "others"])
 def test_hidden_columns_disappear_when_the_declared_aggregates_need_none(
     rows: Lake, instance: dg.DagsterInstance, more: dict[str, str]

@@ -187,6 +187,7 @@ def test_removed_rows_are_followed_if_the_joined_input_did_not_change(lake: Lake
     check(lake)
 
 
+@pytest.mark.slow
 def test_removed_rows_are_followed_until_the_lookup_changes(lake: Lake, instance: dg.DagsterInstance) -> None:
     """Once the lookup changes, it is unknown what earlier rows were joined with, until everything is recomputed."""
 

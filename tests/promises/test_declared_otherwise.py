@@ -17,6 +17,7 @@ from dagster_ips.orchestration.run.known_consumers import known_consumers
 from tests.support.lake import Lake, events
 from tests.support.partitioned import DAYS, SENSOR, partitioned, run
 from tests.support.pipeline import materialize, pipeline
+from tests.support.variants import mostly_slow
 
 BOTH = ["account", "seconds"]
 SUMS = "SELECT account, sum(seconds) FROM lake.media.playback GROUP BY account"
@@ -54,7 +55,16 @@ def mode(result: dg.ExecuteInProcessResult) -> str:
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("append", "partitions"), ("append", "merge"), ("merge", "rows"), ("combine", "append"), ("partitions", "merge")],
+    mostly_slow(
+        [
+            ("append", "merge"),
+            ("combine", "append"),
+            ("append", "partitions"),
+            ("merge", "rows"),
+            ("partitions", "merge"),
+        ],
+        quick=2,
+    ),
 )
 def test_another_write_mode_recomputes_the_table_once(
     lake: Lake, instance: dg.DagsterInstance, before: str, after: str

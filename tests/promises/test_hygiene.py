@@ -14,6 +14,7 @@ from tests.support.backends import dagster_home
 from tests.support.lake import Lake, events
 from tests.support.partitioned import expected_day, follow, partitioned
 from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
+from tests.support.variants import mostly_slow
 
 
 @dg.asset(
@@ -107,7 +108,7 @@ def test_a_branch_that_keeps_snapshots_for_too_short_a_time_loses_none_that_a_co
     assert "extra snapshots kept for" not in said["daily"]
 
 
-@pytest.mark.parametrize("shares_instance", [True, False])
+@pytest.mark.parametrize("shares_instance", mostly_slow([False, True]))
 def test_a_consumer_of_another_code_location_keeps_what_it_needs(
     lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, *, shares_instance: bool
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_consumer_of_another_code_location_keeps_what_it_needs(
         assert lake.rows("media.elsewhere") == expected_daily(rows)
 
 
+@pytest.mark.slow
 def test_partitions_find_their_late_rows_after_everything_was_tidied_up(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

@@ -44,6 +44,7 @@ def run_killed_and_again(lake: Lake, instance: dg.DagsterInstance, kill: str) ->
     assert state.in_flight is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill", [f"after:{Effect.WRITE_BRANCH}#2", f"after:{Effect.PUBLISH}"])
 def test_a_block_killed_before_or_after_its_publish_duplicates_no_row_and_loses_none(
     lake: Lake, instance: dg.DagsterInstance, kill: str

@@ -14,6 +14,7 @@ import dagster_ips as ips
 from dagster_ips.errors import FilesGoneError, IcdcTableGoneError
 from tests.support.lake import Lake, events
 from tests.support.pipeline import expected_agg, materialize, pipeline
+from tests.support.variants import mostly_slow
 
 
 def newest_data_file(lake: Lake, table: str) -> str:
@@ -23,7 +24,7 @@ def newest_data_file(lake: Lake, table: str) -> str:
     return location
 
 
-@pytest.mark.parametrize("damage", ["missing", "empty", "cut short"])
+@pytest.mark.parametrize("damage", mostly_slow(["missing", "empty", "cut short"]))
 def test_a_data_file_that_cannot_be_read_is_named_and_the_run_can_be_repeated_once_it_is_back(
     lake: Lake, instance: dg.DagsterInstance, damage: str
 ) -> None:

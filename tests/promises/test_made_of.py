@@ -22,6 +22,7 @@ from dagster_ips.errors import (
 )
 from tests.support.lake import Lake
 from tests.support.pipeline import materialize, pipeline
+from tests.support.variants import mostly_slow
 
 Compute = Callable[..., DataFrame]
 
@@ -149,7 +150,7 @@ STEPS = (
 )
 
 
-@pytest.mark.parametrize("how", HOW_TOUCHED)
+@pytest.mark.parametrize("how", mostly_slow(HOW_TOUCHED))
 def test_groups_that_a_change_of_either_input_touches_equal_a_recompute(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
@@ -276,7 +277,7 @@ class Whole:
         return self.source
 
 
-@pytest.mark.parametrize("how", WRONG_ALWAYS)
+@pytest.mark.parametrize("how", mostly_slow(WRONG_ALWAYS, quick=5))
 def test_results_that_only_a_full_run_makes_right_are_refused_from_the_first_run_on(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
@@ -321,7 +322,7 @@ UNSEEN = {
 }
 
 
-@pytest.mark.parametrize("how", UNSEEN)
+@pytest.mark.parametrize("how", mostly_slow(UNSEEN, quick=2))
 def test_results_that_a_plan_does_not_show_are_refused_unless_trusted_or_computed_in_full(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
@@ -444,7 +445,7 @@ OF_TWO_TYPES = {
 }
 
 
-@pytest.mark.parametrize("how", OF_TWO_TYPES)
+@pytest.mark.parametrize("how", mostly_slow(OF_TWO_TYPES))
 def test_an_input_whose_key_has_a_wider_type_is_united_with_the_other(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:

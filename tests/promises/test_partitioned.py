@@ -93,6 +93,7 @@ def test_each_partition_of_a_run_shows_its_own_numbers_and_those_of_the_whole_ru
     assert "whole run: rows captured" not in week.metadata
 
 
+@pytest.mark.slow
 def test_an_untouched_partition_takes_a_late_row_long_after_its_snapshot_expired(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -305,6 +306,7 @@ def test_the_command_line_shows_pending_partitions_and_refuses_to_reset_them(
     assert "backfill" in refused.output + str(refused.exception)
 
 
+@pytest.mark.slow
 def test_a_replaced_or_recreated_upstream_is_computed_in_full_where_the_input_says_so(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

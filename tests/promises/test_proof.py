@@ -24,6 +24,7 @@ from dagster_ips.spark.writes.append import append_rows
 from tests.support.lake import Lake, events
 from tests.support.partitioned import SENSOR, day, day_agg, key, week
 from tests.support.pipeline import agg, daily, pipeline, plays, report
+from tests.support.variants import mostly_slow
 
 ALL = 1.0
 
@@ -103,7 +104,7 @@ def test_a_table_is_proved_by_the_names_that_its_columns_have_now(lake: Lake, in
 
 
 @pytest.mark.usefixtures("small_samples")
-@pytest.mark.parametrize("sample", [ALL, 0.5])
+@pytest.mark.parametrize("sample", mostly_slow([ALL, 0.5]))
 def test_rows_changed_by_hand_are_found(lake: Lake, instance: dg.DagsterInstance, sample: float) -> None:
     lake.create_playback(events(range(30)) + events(range(30, 60), day=1))
     run(lake, instance, daily, agg)
@@ -237,7 +238,7 @@ def two_sources(lake: Lake) -> Lake:
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda asset: asset.key.to_user_string())
+@pytest.mark.parametrize("wrong", mostly_slow(WRONG, quick=3), ids=lambda asset: asset.key.to_user_string())
 def test_a_table_that_a_wrong_asset_wrote_is_found(
     two_sources: Lake, instance: dg.DagsterInstance, wrong: dg.AssetsDefinition
 ) -> None:
@@ -299,6 +300,7 @@ def test_each_table_of_a_step_is_proved_by_itself(two_sources: Lake, instance: d
     assert (found["plays"].passed, found["kept"].passed) == (False, True)
 
 
+@pytest.mark.slow
 def test_each_partition_is_proved_at_the_snapshots_it_was_computed_from(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -324,7 +326,7 @@ def test_each_partition_is_proved_at_the_snapshots_it_was_computed_from(
 
 
 @pytest.mark.usefixtures("small_samples")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_slow(range(3)))
 def test_a_sample_can_hold_a_partition_that_the_table_lost_and_that_no_input_is_partitioned_by(
     lake: Lake, instance: dg.DagsterInstance, seed: int
 ) -> None:

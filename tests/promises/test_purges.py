@@ -76,6 +76,7 @@ def test_purged_rows_are_in_no_data_file_and_reading_their_capture_says_which_fi
     assert lake.rows("media.watched") == lake.rows("media.playback")
 
 
+@pytest.mark.slow
 def test_a_purge_can_pass_without_reprocessing(
     lake: Lake, instance: dg.DagsterInstance, consumed: dg.Definitions
 ) -> None:

@@ -80,6 +80,7 @@ def test_daily_partitions_can_be_redefined_and_restored_while_changes_wait(
     assert follow(days, instance) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expires", [False, True], ids=["history kept", "history expired"])
 def test_an_asset_can_be_partitioned_for_a_while(lake: Lake, instance: dg.DagsterInstance, *, expires: bool) -> None:
     whole, days = copy(lake, None), copy(lake, DAYS)
@@ -99,6 +100,7 @@ def test_an_asset_can_be_partitioned_for_a_while(lake: Lake, instance: dg.Dagste
     assert event.materialization.metadata["mode"].value == "incremental"
 
 
+@pytest.mark.slow
 def test_another_column_can_hold_the_keys_of_an_upstream(lake: Lake, instance: dg.DagsterInstance) -> None:
     def counts_by(column: str) -> dg.Definitions:
         @dg.asset(

@@ -176,6 +176,7 @@ def test_rounds_have_every_step() -> None:
     assert sorted(step for steps in ROUNDS for step in steps) == sorted(STEPS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", ["UPDATE {t} SET seconds = seconds WHERE event_id = 3", STEPS["a compaction"]])
 def test_a_change_without_effect_publishes_nothing(
     changing: Lake, instance: dg.DagsterInstance, statement: str

@@ -176,6 +176,7 @@ def followed(
         yield statement, {name: f"{said(result, name)['refresh']}: {said(result, name)[WHY]}" for name in queries}
 
 
+@pytest.mark.slow
 def test_functions_that_other_engines_name_differently_mean_what_spark_says(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -191,6 +192,7 @@ def test_functions_that_other_engines_name_differently_mean_what_spark_says(
         lake.session.conf.unset("spark.sql.ansi.enabled")
 
 
+@pytest.mark.slow
 def test_a_query_that_is_parsed_differently_from_sparks_plan_runs_in_full(
     lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +211,7 @@ def assets_of(queries: dict[str, str]) -> list[dg.AssetsDefinition | dg.AssetSpe
     return [*made, ips.iceberg_asset("sale", table="media.sale")]
 
 
+@pytest.mark.slow
 def test_a_replaced_source_causes_a_full_run_each_time_and_runs_in_between_are_incremental(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -252,6 +255,7 @@ def test_inserted_rows_may_remove_rows_from_a_group(lake: Lake, instance: dg.Dag
         assert said(result, "by_genre")["refresh"] == "combine"
 
 
+@pytest.mark.slow
 def test_a_new_group_may_lose_rows_in_the_change_that_creates_it(lake: Lake, instance: dg.DagsterInstance) -> None:
     text = """
         SELECT event_date, genre, count(*) AS plays, max(seconds) AS longest
@@ -373,6 +377,7 @@ def test_sources_that_trade_places_make_another_query() -> None:
     assert code(old="y", new="z") != code(old="z", new="y")
 
 
+@pytest.mark.slow
 def test_a_new_column_that_takes_the_place_of_another_name_computes_everything(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -437,6 +442,7 @@ def test_a_star_in_a_query_means_the_columns_that_its_sources_have_now(
         assert lake.rows(f"media.{name}") == Counter(map(tuple, lake.sql(text).collect())), name
 
 
+@pytest.mark.slow
 def test_the_earlier_rows_of_a_source_are_read_with_its_current_columns(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

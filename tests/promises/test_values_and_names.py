@@ -26,6 +26,7 @@ from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.view import IcdcView
 from tests.support.lake import Lake
 from tests.support.pipeline import materialize
+from tests.support.variants import mostly_slow
 
 UP = "lake.media.up"
 
@@ -109,7 +110,7 @@ def test_zero_and_minus_zero_are_one_key(lake: Lake, *, partitioned: bool) -> No
         assert [row[0] for row in consumer.rows()] == list(range(1, i + 1))
 
 
-@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+@pytest.mark.parametrize("kind", mostly_slow(["timestamp", "timestamp_ntz"]))
 def test_partitions_by_timestamp_are_the_same_in_a_process_of_any_time_zone(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -238,7 +239,7 @@ def test_a_row_of_a_year_that_python_cannot_represent_is_copied(lake: Lake, day:
     assert lake.sql("SELECT * FROM lake.media.out").count() == 3
 
 
-@pytest.mark.parametrize("day", FAR)
+@pytest.mark.parametrize("day", mostly_slow(FAR))
 @pytest.mark.parametrize("mode", [Merge(on=("day",)), Append(remove_on=("id", "day"))], ids=["merge", "remove"])
 def test_a_year_out_of_range_that_decides_what_is_replaced_is_an_error_naming_its_column(
     lake: Lake, mode: WriteMode, day: str

@@ -295,6 +295,7 @@ def test_live_rows_are_read_only_where_an_extreme_was_lost(exact: Table) -> None
     assert 1000 not in row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", [[], [full(k="c")]])
 def test_a_new_group_may_lose_rows_that_the_same_change_added(lake: Lake, exact: Table, there: list[Row]) -> None:
     branch = exact.holding(there)

@@ -30,6 +30,7 @@ from tests.spark.test_combine import (
     without,
 )
 from tests.support.lake import Lake
+from tests.support.variants import mostly_slow
 
 ADDED_UP = {name: text for name, text in DECLARED.items() if not text.startswith(("min", "max"))}
 
@@ -70,7 +71,9 @@ def histories(draw: st.DrawFn) -> tuple[list[Row], list[tuple[list[Row], list[Ro
     return there, steps
 
 
-@pytest.mark.parametrize("declared", [DECLARED, ADDED_UP, APPROXIMATE], ids=["extremes", "added_up", "floats"])
+@pytest.mark.parametrize(
+    "declared", mostly_slow([DECLARED, ADDED_UP, APPROXIMATE]), ids=["extremes", "added_up", "floats"]
+)
 def test_a_history_of_changes_folds_to_the_groups_that_sql_makes_of_all_rows(
     lake: Lake, declared: dict[str, str]
 ) -> None:

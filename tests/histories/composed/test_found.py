@@ -48,6 +48,7 @@ def test_rows_that_came_and_went_since_a_restored_backup_are_removed_from_their_
     assert life.followers["by_title"].parts == {"a": {}, "b/ c='é'": {}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("by_person", "expires"), [(False, False), (True, False), (False, True), (True, True)])
 def test_rows_that_came_and_went_between_two_sensor_looks_are_removed_from_partitions_computed_between(
     assets: Assets, *, by_person: bool, expires: bool
@@ -67,6 +68,7 @@ def test_rows_that_came_and_went_between_two_sensor_looks_are_removed_from_parti
     assert life.followers["by_title"].parts == {"a": {}, "b/ c='é'": {}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("goes_on", [False, True])
 @pytest.mark.parametrize("version", [1, 3])
 @pytest.mark.parametrize("expires", [False, True])

@@ -19,6 +19,7 @@ from dagster_ips.view import IcdcView
 from tests.histories.checks import WrongCaptureError
 from tests.histories.composed.life import Life, Step
 from tests.histories.composed.runs import Assets
+from tests.support.variants import mostly_slow
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -177,7 +178,9 @@ NOTICED: Sequence[tuple[Break, str, tuple[Step, ...], tuple[Step, ...]]] = [
 
 
 @pytest.mark.parametrize(
-    ("break_it", "asset", "before", "after"), NOTICED, ids=lambda value: getattr(value, "__name__", "")
+    ("break_it", "asset", "before", "after"),
+    mostly_slow(NOTICED, quick=3),
+    ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_the_wrong_results_of_a_broken_library_are_noticed(  # noqa: PLR0913, PLR0917  # each parameter is a separate thing
     assets: Assets,
