@@ -229,8 +229,8 @@ Written by `python -m benchmarks.cluster`. A standalone Spark cluster has two wo
 {EXECUTOR_MB:,} MB. The catalog is an Iceberg REST server, and the tables are in an S3-compatible store. All of it runs
 on one machine. Stage 1 appends events that are joined with their titles; stage 2 combines them into totals per day and
 account. {LATE_PERCENT}% of the rows of a day that arrives are late, spread over the {DAYS - 1} days before. At the end,
-both tables were compared with a recompute from the source. The store is a test server written in Python, which takes a
-good part of both cores, so yours will be faster.
+both tables were compared with a recompute from the source. The store is a test server written in Python, so yours will
+be faster.
 """
 
 

@@ -180,7 +180,8 @@ class IcdcView:
     def before(self) -> DataFrame | None:
         """The upstream as of when it was last consumed, with the columns of ``source``.
 
-        None if that is unknown or can no longer be read, because its snapshot has expired.
+        None if that is unknown or can no longer be read, because its snapshot has expired. For SQL assets: what a
+        result takes from it isn't checked.
         """
         since, source = self._captured.capture.from_exclusive, self._captured.source
         if self._is_whole or since is None or since.snapshot_id not in source.snapshots:
@@ -195,13 +196,13 @@ class IcdcView:
 
     @property
     def columns_before(self) -> tuple[str, ...] | None:
-        """The names of the upstream's columns when it was last consumed; None if they are unknown."""
+        """The names of the upstream's columns when it was last consumed; None if they are unknown. For SQL assets."""
         since = self._captured.capture.from_exclusive
         return self._captured.source.column_names_in(since.schema_id if since else None)
 
     @property
     def columns_with_defaults(self) -> frozenset[str]:
-        """The upstream's columns that have a default other than null in rows that are older than the column."""
+        """Columns with a default other than null in rows that are older than the column. For SQL assets."""
         return self._captured.source.columns_with_defaults
 
     def affected(self, *keys: str) -> DataFrame:
@@ -293,7 +294,7 @@ class IcdcView:
         return parameters(self._captured, self._catalog)
 
     def as_sql(self, frame: Frame) -> str:
-        """``changes``, ``added``, ``removed`` or ``source`` as SQL that can be used in place of a table name.
+        """``changes``, ``added``, ``removed`` or ``source`` as SQL in place of a table name, for ``capture()``.
 
         SQL can't compare rows that contain a map or a variant: for those, added and removed exist only as frames.
         """
@@ -373,7 +374,7 @@ class IcdcView:
         return view
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """``frame``, which Spark caches once it is computed, until this view is released."""
+        """``frame``, which Spark caches once it is computed, until this view is released. For SQL assets."""
         self._kept.append(frame.persist())
         return frame
 
