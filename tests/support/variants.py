@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 
-def mostly_slow(variants: Iterable[Any], *, quick: int = 1) -> Iterator[Any]:
+def mostly_slow(variants: Iterable[Any], *, quick: int = 1) -> list[Any]:
     """``variants`` for ``pytest.mark.parametrize``; all but the first ``quick`` are marked as slow.
 
     A tuple has the values of several parameters.
     """
-    for number, variant in enumerate(variants):
-        values = variant if isinstance(variant, tuple) else (variant,)
-        yield pytest.param(*values, marks=[] if number < quick else pytest.mark.slow)
+    every = [variant if isinstance(variant, tuple) else (variant,) for variant in variants]
+    fast = [pytest.param(*values) for values in every[:quick]]
+    return fast + [pytest.param(*values, marks=pytest.mark.slow) for values in every[quick:]]
