@@ -32,6 +32,9 @@ from dagster_ips.iceberg.stamps import last_divided_otherwise
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.state.store import EdgeStore
 
+_MOST_COMMITS = 1000
+"""Of how many commits ``keys_changed`` finds out which keys each of them changed: it has to read each by itself."""
+
 
 def known_line(store: EdgeStore, consumer: str, tracked: TrackedInput, target: TableMetadata | None) -> LineState:
     """What is known about all partitions of ``consumer``, whose table is ``target``.
@@ -230,7 +233,9 @@ class _Looking:
         live = {file.path for file in (*changes.added, *changes.hidden)}
         changed = self.files.read(changes.touched, live=live)
         abandoned = [snapshot.snapshot_id for snapshot in found.abandoned]
-        return self.with_strays(line.looked_at(now, changed, abandoned=abandoned), changes.added)
+        only_adds = not abandoned and all(snapshot.only_adds for snapshot in found.snapshots)
+        line = line.looked_at(now, changed, abandoned=abandoned)
+        return self.with_strays(line, changes.added, are_there=only_adds)
 
     def with_keys_to_come(self, line: LineState) -> LineState:
         """``line`` with the keys that an earlier release forgot, once all of them are known."""
@@ -262,11 +267,14 @@ class _Looking:
             line = line.gone_unread(path, self._of_live)
         return line.with_strays({**line.strays, **self.files.strays(there)})
 
-    def with_strays(self, line: LineState, added: Iterable[DataFile] = ()) -> LineState:
-        """``line`` with the files that hold rows of no partition: those of ``added``, and those that it already has."""
+    def with_strays(self, line: LineState, added: Iterable[DataFile] = (), *, are_there: bool = False) -> LineState:
+        """``line`` with the files that hold rows of no partition: those of ``added``, and those that it already has.
+
+        ``are_there`` says that no file is gone since the last look, so that the live files needn't be listed.
+        """
         found = dict(self.files.strays(added))
         known = {path: each for path, each in line.strays.items() if _is_stray(path, each, self.files.slicing)}
-        found |= {path: each for path, each in known.items() if path in self._live}
+        found |= {path: each for path, each in known.items() if are_there or path in self._live}
         if found or not line.strays:
             return line.with_strays(found)
         # The known ones are gone, or their rows have partitions by now. There may be others.
@@ -312,8 +320,8 @@ def keys_changed(
 ) -> Mapping[str, int] | None:
     """The keys of rows of ``main`` that came or went after ``since``, with the newest snapshot that changed each key.
 
-    None if the history can't be followed from there. The snapshot doesn't depend on ``since``, except after a rollback
-    or an expiry: then it is the table's newest change for every key.
+    None if the history can't be followed from there. The snapshot doesn't depend on ``since``, except after a rollback,
+    an expiry or very many commits: then it is the table's newest change for every key.
 
     Raises:
         As ``keys_there``.
@@ -326,13 +334,14 @@ def keys_changed(
     keys = _keys_of(files, files_in(storage, source, found, ancestry.head).changes.touched)
     newest = dict.fromkeys(keys, (ancestry.newest_change or ancestry.head).snapshot_id)
     changes = [snapshot for snapshot in found.snapshots if not snapshot.keeps_rows]
-    if found.start is None or found.abandoned or len(changes) == 1:
+    if found.start is None or found.abandoned or len(changes) == 1 or len(changes) > _MOST_COMMITS:
         return newest
     by_snapshot: dict[str, int] = {}
-    for start, snapshot in pairwise((found.start, *found.snapshots)):
-        if not snapshot.keeps_rows:
+    for start, snapshot in reversed(list(pairwise((found.start, *found.snapshots)))):
+        left = keys - by_snapshot.keys()
+        if left and not snapshot.keeps_rows:
             touched = files_in(storage, source, Interval(start, (snapshot,)), snapshot).changes.touched
-            by_snapshot |= dict.fromkeys(_keys_of(files, touched) & keys, snapshot.snapshot_id)
+            by_snapshot |= dict.fromkeys(_keys_of(files, touched) & left, snapshot.snapshot_id)
     return newest | by_snapshot
 
 

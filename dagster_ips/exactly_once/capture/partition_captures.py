@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dagster_ips.core.ancestry import Ancestry
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.ranges import Predicate
-from dagster_ips.core.touched import LineState
+from dagster_ips.core.touched import LineState, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.file_keys import FileKeys
 from dagster_ips.exactly_once.capture.tracked_input import (
@@ -60,6 +61,7 @@ def changed_in_partitions(
         some = ", ".join(sorted(lacking)[:_SHOWN])
         return StartOver(f"{tracked.upstream} had rows of {some} before Dagster had such a partition")
     starts = {state: _reads_from(line, state, slicing.taken_by(key)) for state, key in partitions.items()}
+    starts = _shared(starts, source.ancestry(tracked.ref))
     parts: list[ChangedFiles] = []
     unique = list(dict.fromkeys(starts.values()))
     for start in unique:
@@ -75,6 +77,32 @@ def changed_in_partitions(
     if whole is None or not _are_apart(parts, taken, FileKeys(storage, source, slicing)):
         return StartOver("its partitions were consumed up to different snapshots, so their changes can't be told apart")
     return PartitionFiles(whole, {state.edge: start for state, start in starts.items()})
+
+
+def _shared(starts: Mapping[EdgeState, Watermark | None], ancestry: Ancestry) -> dict[EdgeState, Watermark | None]:
+    """``starts`` with as few different ones as possible, because everything since each of them is read.
+
+    Nothing changed in a partition between what it has consumed and its start, so it may also be read from in between.
+    """
+    if len(set(starts.values())) == 1:
+        return dict(starts)
+    retained = {snapshot.snapshot_id for snapshot in ancestry.snapshots}
+    found = dict(starts)
+    before: dict[object, Watermark] = {}
+    in_order = sorted(((start, state) for state, start in starts.items() if start), key=lambda each: each[0].position)
+    for start, state in in_order:
+        known = before.get(start.schema_id)
+        if (
+            known is not None
+            and state.committed is not None
+            and known.snapshot_id in retained
+            and reaches(known, state.committed)
+            and reaches(start, known)
+        ):
+            found[state] = known
+        else:
+            before[start.schema_id] = start
+    return found
 
 
 def _reads_from(line: LineState, state: EdgeState, keys: Collection[str]) -> Watermark | None:

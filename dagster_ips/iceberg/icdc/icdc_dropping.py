@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.retention import IcdcTable
@@ -64,14 +66,28 @@ def icdc_origins(catalog: LakeCatalog, source_uuid: str, *, namespace: str) -> l
         CatalogUnreachableError: the catalog did not answer.
     """
     located = catalog.metadata_locations_by_prefix(namespace, "")
-    read = [_read(catalog.storage, name, location) for name, location in located.items()]
-    found: list[tuple[int, IcdcOrigin]] = []
-    for metadata in read:
-        edge = edge_of(metadata) if metadata is not None else None
-        if metadata is not None and edge is not None and metadata.properties.get(SOURCE_UUID) == source_uuid:
-            origin = IcdcOrigin(edge, bool(partitions_of(metadata)), *interval_of(metadata))
-            found.append((capture_number(metadata, edge) or 0, origin))
-    return [origin for _, origin in sorted(found, key=lambda each: each[0])]
+    read = [_origin_at(catalog, name, location) for name, location in located.items()]
+    found = [each for each in read if each is not None and each.source_uuid == source_uuid]
+    return [each.origin for each in sorted(found, key=lambda each: each.number)]
+
+
+class _NumberedOrigin(NamedTuple):
+    """The origin of an ICDC table, the uuid of its source, and its capture's number."""
+
+    source_uuid: str | None
+    number: int
+    origin: IcdcOrigin
+
+
+@lru_cache(maxsize=50_000)
+def _origin_at(catalog: LakeCatalog, name: str, location: str) -> _NumberedOrigin | None:
+    """What the metadata at ``location`` says; it never changes, and the job that tidies up asks for each table."""
+    metadata = _read(catalog.storage, name, location)
+    edge = edge_of(metadata) if metadata is not None else None
+    if metadata is None or edge is None:
+        return None
+    origin = IcdcOrigin(edge, bool(partitions_of(metadata)), *interval_of(metadata))
+    return _NumberedOrigin(metadata.properties.get(SOURCE_UUID), capture_number(metadata, edge) or 0, origin)
 
 
 def drop_icdc_table(catalog: LakeCatalog, name: str, edge: Edge) -> None:

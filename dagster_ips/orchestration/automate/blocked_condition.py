@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -60,12 +61,14 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
         states = _states(context.cursor, failed)
         asked = context.candidate_subset.expensively_compute_partition_keys() if partitioned and failed else {WHOLE}
         blocked = set()
-        for key in sorted(asked & failed.keys()):
+        retried = sorted(asked & failed.keys())
+        fingerprints = self._fingerprints(context, watched, retried) if retried else {}
+        for key in retried:
             record = failed[key]
             run = record.dagster_run
             known = states.get(key, RetryState())
             states[key] = known.after_failure(
-                self._fingerprint(context, watched, key) or known.fingerprint,
+                fingerprints.get(key, known.fingerprint),
                 run.run_id,
                 is_alone=run.tags.get(RANGE_START_TAG) == run.tags.get(RANGE_END_TAG),
             )
@@ -78,24 +81,28 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
             subset = context.candidate_subset if blocked else context.get_empty_subset()
         return AutomationResult(context, subset, cursor=_text(states))
 
-    def _fingerprint(self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs, key: str) -> str | None:
-        """What a retry depends on: the newest changes of the inputs, and the code. None while it can't be read."""
-        found: Any
+    def _fingerprints(
+        self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs, keys: Sequence[str]
+    ) -> dict[str, str]:
+        """What a retry depends on: the newest changes of the inputs, and the code. None while that can't be read."""
+        found: dict[str, Any]
         try:
-            if key is WHOLE:
+            if keys == [WHOLE]:
                 tables = watched.tables(tick=context.evaluation_time)
-                found = {
+                heads = {
                     f"{tracked.table} {tracked.ref}": str(tables[tracked.table].head_snapshot_id(tracked.ref))
                     for tracked in watched.inputs
                     if tracked.table in tables
                 }
+                found = {WHOLE: heads}
             else:
-                found = watched.changes(context.asset_graph, context.asset_graph_view.instance, key)
+                found = dict(watched.changes(context.asset_graph, context.asset_graph_view.instance, keys))
         except IpsError:
-            return None
+            return {}
         node = context.asset_graph.get(context.key)
-        code = code_of(node.code_version, node.metadata)
-        return json.dumps([found, code, watched.consumer.maker.declared])
+        code = [code_of(node.code_version, node.metadata), watched.consumer.maker.declared]
+        texts = {key: json.dumps([changes, *code]) for key, changes in found.items()}
+        return {key: hashlib.blake2b(text.encode(), digest_size=12).hexdigest() for key, text in texts.items()}
 
 
 def blocked_at_last_tick(instance: DagsterInstance, asset: dg.AssetKey) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
@@ -24,11 +24,15 @@ from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, Watche
 
 @dataclass(frozen=True)
 class Tick:
-    """A tick: Dagster's asset graph (which has no public type), the instance, and when the tick began."""
+    """A tick: Dagster's asset graph (which has no public type), the instance, and when the tick began.
+
+    ``found`` holds what was found in it, by asset: many assets may be made of the same upstream.
+    """
 
     graph: Any
     instance: DagsterInstance
     began: dt.datetime
+    found: dict[dg.AssetKey, dt.datetime | None] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -72,12 +76,22 @@ class Completeness:
     def _watched(self, key: dg.AssetKey) -> list[WatchedTables]:
         if key not in self.consumers:
             return [self.outside[key].watched]
-        consumer = self.consumers[key]
-        above = [dg.AssetKey.from_user_string(tracked.upstream) for tracked in consumer.inputs]
-        further = [each for upstream in above if upstream in self.consumers for each in self._watched(upstream)]
-        return [consumer.watched, *(each for each in further if each is not consumer.watched)]
+        to_see, seen, found = [key], set[dg.AssetKey](), dict[int, WatchedTables]()
+        while to_see:
+            key = to_see.pop()
+            if key in self.consumers and key not in seen:
+                seen.add(key)
+                consumer = self.consumers[key]
+                found[id(consumer.watched)] = consumer.watched
+                to_see += [dg.AssetKey.from_user_string(tracked.upstream) for tracked in consumer.inputs]
+        return list(found.values())
 
     def _of(self, key: dg.AssetKey, tick: Tick) -> dt.datetime | None:
+        if key not in tick.found:
+            tick.found[key] = self._of_table(key, tick)
+        return tick.found[key]
+
+    def _of_table(self, key: dg.AssetKey, tick: Tick) -> dt.datetime | None:
         if key in self.consumers:
             return self._of_consumer(self.consumers[key], tick)
         watch = self.outside[key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -157,14 +157,20 @@ class WatchedInputs:
         store = CursorStore(instance)
         return tuple(text for each in self.inputs for text in each.unreached(store.get_line(self.edge(each))))
 
-    def changes(self, graph: Any, instance: DagsterInstance, partition: str) -> list[object]:  # noqa: ANN401  # as above
-        """For each upstream, the newest changes that affect the consumer's ``partition``, as of the last look."""
-        found: list[object] = []
+    def changes(
+        self,
+        graph: Any,  # noqa: ANN401  # as above
+        instance: DagsterInstance,
+        partitions: Iterable[str],
+    ) -> dict[str, list[object]]:
+        """By partition: for each upstream, the newest changes that affect it, as of the last look."""
+        found: dict[str, list[object]] = {partition: [] for partition in partitions}
         for tracked in self.consumer.tracked(graph, instance).values():
             touched = CursorStore(instance).get_line(self.edge(tracked)).touched
             assert tracked.slicing is not None  # noqa: S101  # the consumer is partitioned
-            keys = sorted(tracked.slicing.taken_by(partition) & touched.keys())
-            found.append([tracked.upstream, [[key, str(touched[key].last.snapshot_id)] for key in keys]])
+            for partition, changes in found.items():
+                keys = sorted(tracked.slicing.taken_by(partition) & touched.keys())
+                changes.append([tracked.upstream, [[key, str(touched[key].last.snapshot_id)] for key in keys]])
         return found
 
     def backlogs(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[str, Backlog] | None:

@@ -21,10 +21,11 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import InputPolicies, OnUnmapped
 from dagster_ips.core.touched import LineState
 from dagster_ips.errors import SourceColumnsChangedError, UnmappedRowsError
+from dagster_ips.exactly_once.capture import partition_captures
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
-from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, files_in
 from dagster_ips.iceberg import file_values
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
@@ -226,6 +227,29 @@ def test_a_run_of_a_day_reads_no_file_of_another_day_although_its_regions_are_un
     unread()
 
     assert plays.run(both, expression, f"{days_ago(1)}|eu", f"{days_ago(1)}|us") == 1
+
+
+def test_partitions_that_changed_in_different_commits_are_read_once_from_one_snapshot(
+    plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look after each commit remembers another start for each, but all of them have consumed the same."""
+    intervals: list[object] = []
+
+    def counting(*given: Any) -> Any:  # noqa: ANN401  # as the function that it counts
+        intervals.append(given)
+        return files_in(*given)
+
+    plays.create(BY_DAY)
+    plays.append([{"day": days_ago(n)} for n in (1, 2, 3)])
+    plays.follow(DAYS, "day")
+    for days in (1, 2, 3):
+        plays.append([{"day": days_ago(days)}])
+        assert str(days_ago(days)) in plays.pending(DAYS, "day")
+    monkeypatch.setattr(partition_captures, "files_in", counting)
+    assert plays.run(DAYS, "day", *[str(days_ago(n)) for n in (1, 2, 3)]) == 3
+    assert len(intervals) == 1
+    plays.append([{"day": days_ago(2)}])
+    assert plays.follow(DAYS, "day") == {str(days_ago(2))}
 
 
 def test_only_partitions_that_have_rows_are_requested(plays: Plays) -> None:
