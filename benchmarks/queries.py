@@ -20,9 +20,11 @@ from dagster_ips.query.maintenance_plan import Strategy
 from dagster_ips.query.refresh_choice import why_full_is_cheaper
 from tests.query.maintained_tables import MaintainedTables, strategy_of, temporary_lake
 from tests.query.tpch_on_spark import change, made
+from tests.support.lake import Lake
 
-SCALE, SHARES = 0.5, (0.1, 1, 10)
-CHANGES = (("orders", "insert"), ("lineitem", "insert"), ("lineitem", "delete"))
+SCALE, SHARES = 0.2, (0.1, 1, 10)
+FILE_BYTES = 2 * 2**20
+"""How large the files of orders and lineitem are, so that each has a dozen or more, sorted by the order's key."""
 WARM_UP = 0.2
 """The percentage of rows that change once before anything is measured, so that the JVM's compilation doesn't count."""
 FEW = (1, 3, 4, 13, 17, 18)
@@ -72,6 +74,25 @@ def _cost(tables: MaintainedTables, pid: int, name: str) -> Cost:
     return Cost(took, strategy_of(result, name), float(str(share)))
 
 
+def arrange(lake: Lake) -> None:
+    """Sort orders and lineitem by the order's key, as they arrive, and let deletes only mark rows."""
+    for name, key in (("orders", "o_orderkey"), ("lineitem", "l_orderkey")):
+        lake.sql(f"ALTER TABLE lake.media.{name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+        options = f"map('rewrite-all', 'true', 'target-file-size-bytes', '{FILE_BYTES}')"
+        lake.sql(
+            f"CALL lake.system.rewrite_data_files(table => 'media.{name}', strategy => 'sort', "
+            f"sort_order => '{key}', options => {options})"
+        ).collect()
+
+
+def refresh(lake: Lake, share: float, seed: int) -> None:
+    """Change ``share`` percent of the rows as TPC-H's refresh functions do: new orders, and the oldest ones deleted."""
+    change(lake, "orders", "insert", share, seed)
+    change(lake, "lineitem", "insert", share, seed)
+    first, last = lake.sql("SELECT min(l_orderkey), max(l_orderkey) FROM lake.media.lineitem").collect()[0]
+    lake.sql(f"DELETE FROM lake.media.lineitem WHERE l_orderkey < {first + round((last - first) * share / 100)}")
+
+
 def _cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -82,6 +103,7 @@ def measured(*, is_full: bool) -> dict[str, dict[str, dict[str, object]]]:
     found: dict[str, dict[str, dict[str, object]]] = {}
     with temporary_lake(quick=False) as (lake, instance):
         tables = made(lake, instance, SCALE, Random(1))
+        arrange(lake)
         chosen = {name: text for name, text in tables.texts.items() if is_full or int(name[1:]) in FEW}
         tables.texts = chosen
         again = {f"{name}_full": text for name, text in chosen.items()}
@@ -92,8 +114,7 @@ def measured(*, is_full: bool) -> dict[str, dict[str, dict[str, object]]]:
             found[name] = {}
             said(f"{name} made")
         for number, share in enumerate([WARM_UP, *SHARES]):
-            for seed, (source, kind) in enumerate(CHANGES, 3 * number):
-                change(lake, source, kind, share, seed)
+            refresh(lake, share, seed=number)
             for name in chosen:
                 one, other = pair.costs(pid, name)
                 if one.strategy == Strategy.NOTHING or share == WARM_UP:
@@ -135,7 +156,8 @@ def main() -> None:
 HEAD = f"""# What a SQL asset costs, compared with a full refresh
 
 Written by `python -m benchmarks.queries`: TPC-H at scale {SCALE} on Spark and Iceberg, as assets that Dagster
-materializes. A share of the rows of orders and lineitem is inserted, and an equal share of lineitem is deleted. Each
+materializes. As in TPC-H's refresh functions, a share of orders and lineitem is inserted, and an equal share of
+lineitem, that of the oldest orders, is deleted. Both tables have a dozen or more files, sorted by the order's key. Each
 query is two assets, one with `refresh="incremental"` and one with `refresh="full"`, which run one after the other over
 the same change and end with the same rows. The cells are the CPU time of the incremental run as a fraction of the full
 one's, for the whole Spark process, including planning, commits and the JVM's compiler. "auto: full" marks where

@@ -31,6 +31,7 @@ from dagster_ips.exactly_once.capture.edge_start import StartFinder
 from dagster_ips.exactly_once.capture.input_to_capture import EdgeToCapture, InputToCapture, Line, ReadyToCapture
 from dagster_ips.exactly_once.capture.line_look import (
     as_divided_now,
+    has_lost_partitions,
     known_line,
     look,
     may_lack_rows,
@@ -316,6 +317,10 @@ class Capturer:
         states = [edge.state for edge in edges]
         known = known_line(self.store, consumer, tracked, target)
         line = look(self.catalog.storage, known, source, tracked)
+        if known.scanned and has_lost_partitions(known, tracked.slicing):
+            # The partitions may be back before the next look, which would then find nothing.
+            with effect(Effect.RECORD_LOOK):
+                self.store.set_line(line)
         if known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
             read = {state.edge.partition or "": state.committed for state in states if state.committed}
             line = with_rows_read(line, known.scanned, source, tracked, read)

@@ -90,22 +90,25 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
     if head is None:
         return line
-    if line.landmarks is None or not _has_lost_partitions(line, slicing):
+    if line.landmarks is None or not has_lost_partitions(line, slicing):
         line = replace(line, landmarks=slicing.upstream_keys.landmarks() if slicing.sharing else None)
-    is_new = not (line.scanned and _is_at(line.scanned, source, head.snapshot_id))
+    has_moved = line.scanned is not None and _has_other_columns(line.scanned, source, slicing)
+    if has_moved:  # What is known of rows without a partition is about other columns.
+        line = replace(line, strays={})
+    is_new = has_moved or not (line.scanned and _is_at(line.scanned, source, head.snapshot_id))
     waits = any(each.is_live for each in line.unread.values())
     if (
         line.knows_keys_to_come
         and not is_new
         and not waits
-        and not _has_lost_partitions(line, slicing)
+        and not has_lost_partitions(line, slicing)
         and all(_is_stray(path, each, slicing) for path, each in line.strays.items())
     ):
         return line
     column_kinds(source, slicing.upstream_keys.columns)
     looking = _Looking(storage, source, head, FileKeys(storage, source, slicing))
     line = looking.unread_again(looking.with_partitions_lost(looking.with_keys_to_come(line)))
-    return looking.further(line, tracked.ref) if is_new else looking.with_strays(line)
+    return looking.further(line, tracked.ref, has_moved=has_moved) if is_new else looking.with_strays(line)
 
 
 def with_newcomers(
@@ -201,9 +204,15 @@ def _newer_than(scanned: Watermark, source: TableMetadata, ref: str) -> list[Sna
     return None
 
 
-def _has_lost_partitions(line: LineState, slicing: Slicing) -> bool:
-    """Whether the upstream lost partitions since the last look, and partitions of the consumer may share keys."""
+def has_lost_partitions(line: LineState, slicing: Slicing) -> bool:
+    """Whether the upstream lost partitions since the look, and partitions of the consumer may share keys."""
     return bool(line.landmarks and slicing.sharing) and slicing.upstream_keys.lacks_any(line.landmarks or ())
+
+
+def _has_other_columns(scanned: Watermark, source: TableMetadata, slicing: Slicing) -> bool:
+    """Whether a column that keys are computed from had another name when the line was looked at, or may have had."""
+    moved = source.columns_of_other_meaning(scanned.schema_id)
+    return moved is None or not set(slicing.upstream_keys.columns).isdisjoint(moved)
 
 
 def _is_stray(path: str, stray: Stray, slicing: Slicing) -> bool:
@@ -220,13 +229,13 @@ class _Looking:
     head: Snapshot
     files: FileKeys
 
-    def further(self, line: LineState, ref: str) -> LineState:
-        """``line`` brought up to the head."""
+    def further(self, line: LineState, ref: str, *, has_moved: bool) -> LineState:
+        """``line`` brought up to the head; ``has_moved`` says that its keys are of other columns than now."""
         now, ancestry = self.source.watermark_at(self.head, ref), self.source.ancestry(ref)
         if line.scanned is None:
             return self.with_strays(line.looked_at(now, self._of_live), self._live.values())
         found = interval_of(self.storage, self.source, line.scanned, ancestry)
-        if not isinstance(found, Interval) or not is_readable(found):
+        if has_moved or not isinstance(found, Interval) or not is_readable(found):
             every = self._of_live.keys | self.files.keys.known()
             return self.with_strays(line.looked_at(now, replace(self._of_live, keys=every)), self._live.values())
         changes = files_in(self.storage, self.source, found, self.head).changes
@@ -249,7 +258,7 @@ class _Looking:
         What is computed in the meantime lacks their rows, and must be recomputed when the partitions are back.
         """
         keys = self.files.keys
-        if not _has_lost_partitions(line, self.files.slicing) or NOT_YET.cause in self._of_live.unread.values():
+        if not has_lost_partitions(line, self.files.slicing) or NOT_YET.cause in self._of_live.unread.values():
             return line
         line = line.with_keys_to_come(self._of_live.keys - keys.known())
         return self.with_strays(replace(line, landmarks=keys.landmarks()), self._live.values())

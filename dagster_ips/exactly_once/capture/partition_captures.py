@@ -82,11 +82,16 @@ def changed_in_partitions(
 def _shared(starts: Mapping[EdgeState, Watermark | None], ancestry: Ancestry) -> dict[EdgeState, Watermark | None]:
     """``starts`` with as few different ones as possible, because everything since each of them is read.
 
-    Nothing changed in a partition between what it has consumed and its start, so it may also be read from in between.
+    Nothing of a partition that is still there came between what it has consumed and its start, so it may also be read
+    from in between, unless rows may have come and gone after that.
     """
     if len(set(starts.values())) == 1:
         return dict(starts)
-    retained = {snapshot.snapshot_id for snapshot in ancestry.snapshots}
+    removals: dict[int, int] = {}  # by snapshot: in how many newer ones rows may have gone
+    newer = 0
+    for snapshot in ancestry.snapshots:
+        removals[snapshot.snapshot_id] = newer
+        newer += not (snapshot.only_adds or snapshot.keeps_rows)
     found = dict(starts)
     before: dict[object, Watermark] = {}
     in_order = sorted(((start, state) for state, start in starts.items() if start), key=lambda each: each[0].position)
@@ -95,9 +100,9 @@ def _shared(starts: Mapping[EdgeState, Watermark | None], ancestry: Ancestry) ->
         if (
             known is not None
             and state.committed is not None
-            and known.snapshot_id in retained
             and reaches(known, state.committed)
             and reaches(start, known)
+            and removals.get(known.snapshot_id, -1) == removals.get(start.snapshot_id, newer)
         ):
             found[state] = known
         else:

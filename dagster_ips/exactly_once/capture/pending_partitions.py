@@ -26,7 +26,7 @@ from dagster_ips.exactly_once.capture.unread_history import being_read, needs_of
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import histories_of
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import partitions_read, taken_back
+from dagster_ips.iceberg.stamps import last_divided_otherwise, partitions_read, taken_back
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.state.store import EdgeStore
 
@@ -207,15 +207,17 @@ class PartitionWatch:
     def _with_consumed(self, line: LineState, tracked: TrackedInput) -> LineState:
         """``line`` after the first look, with the partitions that were computed before it.
 
-        All their rows may be gone by now, so that no file shows them.
+        All their rows may be gone by now, so that no file shows them. If the table was divided otherwise before, its
+        rows may be of any partition.
         """
         slicing, scanned = tracked.slicing, line.scanned
         assert slicing is not None  # noqa: S101  # as above
         assert scanned is not None  # noqa: S101  # it was looked
         states = self._every_state(line.edge, tracked)
         consumed = {key for key, state in states.items() if state != EdgeState(state.edge)}
-        if self.target is not None:
-            consumed |= partitions_read(self.target, line.edge).keys()
+        consumed |= self._read_up_to(line.edge, states).keys()
+        if self.target is not None and last_divided_otherwise(self.target, line.edge, slicing.division):
+            consumed |= states.keys()
         keys = frozenset[str]().union(*[slicing.taken_by(key) for key in consumed])
         touched = {key: Touched(None, scanned) for key in keys | line.touched.keys()}
         return replace(line, touched=touched, partitions=slicing.sharing)

@@ -88,7 +88,8 @@ class _TimeKeys:
     @property
     def division(self) -> str:
         windows = self.definition
-        return f"{self.column} by {windows.cron_schedule} in {windows.timezone} as {windows.fmt}"
+        left_out = f" without {', '.join(sorted(map(str, windows.exclusions)))}" if windows.exclusions else ""
+        return f"{self.column} by {windows.cron_schedule} in {windows.timezone} as {windows.fmt}{left_out}"
 
     def of_file(self, spans: Sequence[Span]) -> KeysFound:
         (span,) = spans

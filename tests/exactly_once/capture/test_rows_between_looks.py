@@ -1,0 +1,152 @@
+"""Rows that come, go or get other keys while nobody looks: no partition keeps, lacks or loses any because of that."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import IdentityTransform
+
+from dagster_ips.core.target import committed
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.iceberg.stamps import announcement, owner_properties, stamp_properties, target_histories
+from tests.exactly_once.capture.test_unknown_partitions import (
+    BY_DAY,
+    DAYS,
+    LINE,
+    REGIONS,
+    TABLE,
+    TARGET,
+    Plays,
+    days_ago,
+)
+
+BY_REGION = PartitionSpec(PartitionField(3, 1000, IdentityTransform(), "region"))
+YESTERDAY = str(days_ago(1))
+
+
+class PlaysWithTarget(Plays):
+    """Its runs stamp and announce what they publish, as real ones do."""
+
+    def capture(self, tracked: TrackedInput, *keys: str) -> CapturedInput:
+        partitions = RunPartitions(keys) if keys else None
+        (captured,) = Capturer(self.lake, self.store).capture(
+            "out", [tracked], target=TARGET, asked_for=None, run_id="run", partitions=partitions
+        )
+        return captured
+
+    def publish(self, captured: CapturedInput) -> None:
+        target = self.lake.client.load_table(TARGET)
+        stamped = stamp_properties(captured.captures, attempt="a", run_id="run") | owner_properties("out", None)
+        row = self.lake.client.load_table(TABLE).scan().to_arrow().slice(0, 1)
+        target.append(row, snapshot_properties=stamped)
+        published = target.refresh().current_snapshot()
+        assert published
+        with target.transaction() as change:
+            change.set_properties(announcement(captured.captures, published.snapshot_id))
+        histories = target_histories(self.lake.load(TARGET, asset="test"), [each.edge for each in captured.captures])
+        for each in captured.captures:
+            self.store.set(committed(self.store.get(each.edge), each, histories[each.edge]))
+
+    def compute(self, tracked: TrackedInput, *keys: str) -> None:
+        self.publish(self.capture(tracked, *keys))
+
+    def delete(self, condition: str) -> None:
+        self.lake.client.load_table(TABLE).delete(condition)
+
+    def rename(self, before: str, after: str) -> None:
+        with self.lake.client.load_table(TABLE).update_schema() as change:
+            change.rename_column(before, after)
+
+
+@pytest.fixture
+def plays(tmp_path: Path) -> Iterator[PlaysWithTarget]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield PlaysWithTarget(tmp_path, instance)
+
+
+def test_rows_that_came_and_went_between_two_looks_are_not_removed_from_a_partition_that_never_had_them(
+    plays: PlaysWithTarget,
+) -> None:
+    """Another partition, which runs with it, has consumed up to a snapshot in which they existed."""
+    plays.create(BY_REGION)
+    plays.append([{"region": "eu", "number": 1}, {"region": "us", "number": 2}])
+    plays.follow(REGIONS, "region")
+    plays.append([{"region": "us", "number": 3}, {"region": "eu", "number": 99}])
+    plays.run(REGIONS, "region", "us")
+    plays.delete("number = 99")
+    plays.append([{"region": "us", "number": 4}])
+    assert plays.pending(REGIONS, "region") == {"us"}
+    plays.append([{"region": "eu", "number": 5}])
+    assert plays.pending(REGIONS, "region") == {"eu", "us"}
+    changes = plays.capture(plays.tracked(REGIONS, "region"), "eu", "us").files.changes
+    assert (changes.row_count, changes.removed, changes.hidden) == (2, (), ())
+
+
+@pytest.mark.parametrize("before", ["days", "no partitions"])
+def test_after_partitions_were_redefined_those_whose_rows_are_gone_are_computed_as_well(
+    plays: PlaysWithTarget, before: str
+) -> None:
+    plays.create(BY_DAY)
+    plays.append([{"day": days_ago(1), "region": region} for region in ("eu", "us")])
+    if before == "days":
+        assert plays.pending(DAYS, "day") == {YESTERDAY}
+        plays.compute(plays.tracked(DAYS, "day"), YESTERDAY)
+    else:
+        plays.compute(TrackedInput("plays", TABLE))
+    plays.delete("region = 'eu'")
+    assert plays.pending(REGIONS, "region") == {"eu", "us"}
+    plays.compute(plays.tracked(REGIONS, "region"), "eu", "us")
+    assert plays.pending(REGIONS, "region") == set()
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_a_window_that_is_no_longer_excluded_gets_its_rows(plays: PlaysWithTarget, *, ignores: bool) -> None:
+    excluded, first = days_ago(2), str(days_ago(5))
+    some = dg.DailyPartitionsDefinition(first, exclusions=[dt.datetime.combine(excluded, dt.time())])
+    plays.create()
+    plays.append([{"day": days_ago(1)}, {"day": excluded}])
+    assert plays.pending(some, "day") == {YESTERDAY}
+    if ignores:
+        plays.run(some, "day", YESTERDAY, ignore=True)
+    every = dg.DailyPartitionsDefinition(first)
+    assert str(excluded) in plays.pending(every, "day")
+    assert plays.store.get_line(LINE).unmapped == ()
+    plays.follow(every, "day")
+
+
+def test_partitions_of_a_name_that_another_column_took_are_computed(plays: PlaysWithTarget) -> None:
+    regions = dg.StaticPartitionsDefinition(["eu", "us", "asia"])
+    plays.create()
+    plays.append([{"region": None, "text_day": "asia"}, {"region": "us", "text_day": "us"}])
+    assert plays.pending(regions, "region") == {"us"}
+    assert plays.store.get_line(LINE).unmapped == ("null",)
+    plays.rename("region", "old_region")
+    plays.rename("text_day", "region")
+    assert {"asia", "us"} <= plays.pending(regions, "region")
+    assert plays.store.get_line(LINE).unmapped == ()
+    plays.run(regions, "region", "asia", "us", anew=True)
+    assert plays.pending(regions, "region").isdisjoint({"asia", "us"})
+
+
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_lost_cursors_leave_no_partition_out_whose_rows_are_gone(plays: PlaysWithTarget, *, is_expired: bool) -> None:
+    plays.create()
+    for region in ("us", "eu", "us"):
+        plays.append([{"region": region}])
+        assert plays.pending(REGIONS, "region") == {region}
+        plays.compute(plays.tracked(REGIONS, "region"), region)
+    plays.delete("region = 'eu'")
+    if is_expired:
+        target = plays.lake.client.load_table(TARGET)
+        old = [snapshot.snapshot_id for snapshot in target.snapshots()][:-1]
+        target.maintenance.expire_snapshots().by_ids(old).commit()
+    plays.store = type(plays.store)()
+    assert plays.pending(REGIONS, "region") == {"eu", "us"}
