@@ -5,9 +5,7 @@ In a line's state, keys that changed together are listed together, and a long te
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -16,6 +14,7 @@ from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite, FileSet
 from dagster_ips.core.intervention import Intervention, InterventionKind
+from dagster_ips.core.packed_text import packed, unpacked
 from dagster_ips.core.touched import LineState, Stray, Touched, Unread
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
@@ -26,8 +25,6 @@ lacks what a person's interventions leave. Version 2 lacks what a capture knows 
 had no partition, and version 4 what a key meant."""
 
 LINE_VERSION = 2
-_PACKED = "zlib:"
-_LONG = 16_000
 
 
 def encode(state: EdgeState) -> str:
@@ -142,8 +139,7 @@ def encode_line(state: LineState) -> str:
         "division": state.division,
         "unread": [{**asdict(each), "paths": paths} for each, paths in unread.items()],
     }
-    text = json.dumps(value, separators=(",", ":"))
-    return text if len(text) <= _LONG else _PACKED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    return packed(json.dumps(value, separators=(",", ":")))
 
 
 def decode_line(text: str, edge: Edge) -> LineState:
@@ -154,13 +150,12 @@ def decode_line(text: str, edge: Edge) -> LineState:
         StateUnreadableError: it isn't such a value, or it belongs to another edge.
     """
     try:
-        packed = text.removeprefix(_PACKED)
-        value = json.loads(zlib.decompress(base64.b64decode(packed)) if packed != text else text)
+        value = json.loads(unpacked(text))
         version = int(value["version"])
         if version > LINE_VERSION:
             raise StateVersionError(edge=str(edge), found=version, known=LINE_VERSION)
         state = _line_state(value)
-    except (ValueError, KeyError, TypeError, OverflowError, zlib.error) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise StateUnreadableError(edge=str(edge), cause=f"{type(error).__name__}: {error}") from error
     if state.edge != edge:
         raise StateUnreadableError(edge=str(edge), cause=f"it is the state of {state.edge}")

@@ -12,6 +12,7 @@ from dagster import DagsterInstance
 
 from dagster_ips._compat import data_versions_of_partitions, knowing_partitions
 from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.packed_text import packed, unpacked
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.line_look import keys_changed, keys_there
 from dagster_ips.exactly_once.capture.tracked_input import MAIN
@@ -175,12 +176,12 @@ def is_waiting(table: OutsideTable, seen: Seen, instance: DagsterInstance) -> bo
 def encode(seen: Mapping[str, Seen]) -> str:
     """What was seen of all tables, as a sensor's cursor."""
     tables = {name: asdict(each) for name, each in seen.items()}
-    return json.dumps({"version": _CURSOR_VERSION, "tables": tables})
+    return packed(json.dumps({"version": _CURSOR_VERSION, "tables": tables}))
 
 
 def decode(cursor: str | None) -> dict[str, Seen]:
     """What was seen, by table; empty if another version wrote the cursor, so that every table is reported again."""
-    stored = json.loads(cursor) if cursor else {}
+    stored = json.loads(unpacked(cursor)) if cursor else {}
     if stored.get("version") != _CURSOR_VERSION:
         return {}
     return {

@@ -6,6 +6,7 @@ No ``from __future__ import annotations`` here: Dagster reads the annotation of 
 """
 
 import datetime as dt
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +16,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.core.backlog import Backlog, sum_of
+from dagster_ips.core.packed_text import packed, unpacked
 from dagster_ips.core.retry import MOST_FAILURES
 from dagster_ips.core.size_text import size_text
 from dagster_ips.core.time_text import age
@@ -103,14 +105,14 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
                 look = _unknown(str(error), kind=type(error).__name__, first_seen_ms=seen.get(each.name))
             record = records.get(keys[each.name])
             seen[each.name] = look.first_seen_ms
-            now_shown = [look.value, record.asset_entry.last_materialization_storage_id if record else None]
+            now_shown = [_digest(look.value), record.asset_entry.last_materialization_storage_id if record else None]
             if (look.is_known or each.name in shown) and shown.get(each.name) != now_shown:
                 shown[each.name] = now_shown
                 of = keys[each.name]
                 events.append(dg.AssetCheckEvaluation(asset_key=of, check_name=PENDING_CHECK, **look.says))
         said = [] if events else ["Nothing pending has changed."]
         skip_reason = " ".join([*said, *said_of(errors)]) or None
-        cursor = json.dumps({"shown": shown, "seen": seen})
+        cursor = packed(json.dumps({"shown": shown, "seen": seen}))
         return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=skip_reason)
 
     return watch
@@ -131,13 +133,18 @@ class _CheckState:
     is_known: bool = True
 
 
+def _digest(value: object) -> str:
+    """A short text that differs if ``value`` does: there may be thousands of partitions."""
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=12).hexdigest()
+
+
 def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
 def _remembered(cursor: str | None) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
     """What each check showed and since when partitions wait; both empty if an older version wrote the cursor."""
-    known = json.loads(cursor) if cursor else {}
+    known = json.loads(unpacked(cursor)) if cursor else {}
     return (known["shown"], known["seen"]) if known.keys() == {"shown", "seen"} else ({}, {})
 
 
