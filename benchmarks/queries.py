@@ -22,8 +22,8 @@ from tests.query.maintained_tables import MaintainedTables, strategy_of, tempora
 from tests.query.tpch_on_spark import change, made
 from tests.support.lake import Lake
 
-SCALE, SHARES = 0.2, (0.1, 1, 10)
-FILE_BYTES = 2 * 2**20
+SCALE, SHARES = 0.5, (0.1, 1, 10)
+FILE_BYTES = 4 * 2**20
 """How large the files of orders and lineitem are, so that each has a dozen or more, sorted by the order's key."""
 WARM_UP = 0.2
 """The percentage of rows that change once before anything is measured, so that the JVM's compilation doesn't count."""
