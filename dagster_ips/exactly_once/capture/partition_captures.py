@@ -82,8 +82,8 @@ def changed_in_partitions(
 def _shared(starts: Mapping[EdgeState, Watermark | None], ancestry: Ancestry) -> dict[EdgeState, Watermark | None]:
     """``starts`` with as few different ones as possible, because everything since each of them is read.
 
-    Nothing of a partition that is still there came between what it has consumed and its start, so it may also be read
-    from in between, unless rows may have come and gone after that.
+    Between what a partition has consumed and its start, it gained no row that still exists. So it may be read from any
+    snapshot in between, unless rows may have gone after that: rows that it never had would then count as removed.
     """
     if len(set(starts.values())) == 1:
         return dict(starts)
@@ -102,7 +102,8 @@ def _shared(starts: Mapping[EdgeState, Watermark | None], ancestry: Ancestry) ->
             and state.committed is not None
             and reaches(known, state.committed)
             and reaches(start, known)
-            and removals.get(known.snapshot_id, -1) == removals.get(start.snapshot_id, newer)
+            and known.snapshot_id in removals
+            and removals[known.snapshot_id] == removals.get(start.snapshot_id)
         ):
             found[state] = known
         else:

@@ -84,7 +84,7 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
     def _fingerprints(
         self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs, keys: Sequence[str]
     ) -> dict[str, str]:
-        """What a retry depends on: the newest changes of the inputs, and the code. None while that can't be read."""
+        """What a retry depends on: the newest changes of the inputs, and the code. Empty while that can't be read."""
         found: dict[str, Any]
         try:
             if keys == [WHOLE]:
