@@ -326,6 +326,8 @@ def literal(value: object) -> str:  # noqa: PLR0911  # one return per type reads
             return f"{value}L" if abs(value) >= 2**31 else str(value)
         case str():
             return f"CAST(X'{value.encode().hex()}' AS STRING)" if set(value) & set("$\\'") else f"'{value}'"
+        case bytes():
+            return f"X'{value.hex()}'"
         case _:
             message = f"{type(value).__name__} has no SQL literal: {value!r}"
             raise TypeError(message)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -17,9 +18,11 @@ from pyspark.sql import DataFrame
 from dagster_ips.errors import DuplicateKeysError, RemovedRowsError, UnfitFrameError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import distinct_keys
+from dagster_ips.spark.writes import overwrite
 from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.merge import merge_rows
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions
+from dagster_ips.spark.writes.partition_filter import MOST_LITERALS
 from dagster_ips.spark.writes.remove import remove_rows
 from tests.support.lake import Lake
 
@@ -173,13 +176,16 @@ def check_remove(table: Table, earlier: list[Row], removed: list[Row], on: Seque
         assert table.rows(branch) == Counter(equal(row) for row in earlier if key_of(row, on) not in gone)
 
 
-def check_partitions(table: Table, earlier: list[Row], new: list[Row], changed: list[Row]) -> None:
+def check_partitions(
+    table: Table, earlier: list[Row], new: list[Row], changed: list[Row], *, literals: int = MOST_LITERALS
+) -> None:
     branch = table.holding(earlier)
     keys = ChangedKeys(PARTITION, distinct_keys(table.frame(changed), PARTITION))
     replaced = {key_of(row, PARTITION) for row in changed}
 
     def replace() -> None:
-        replace_partitions(table.frame(new), branch, columns=PARTITION, changed=[keys], upstream="u")
+        with patch.object(overwrite, "MOST_LITERALS", literals):
+            replace_partitions(table.frame(new), branch, columns=PARTITION, changed=[keys], upstream="u")
 
     if {key_of(row, PARTITION) for row in new} <= replaced:
         replace()
@@ -237,12 +243,17 @@ def test_rows_are_removed_by_their_key_and_no_other_row_is(
     check_remove(table, earlier, removed, on)
 
 
-@examples(4)
-@given(earlier=some_rows, changed=some_rows, extra=st.lists(rows, max_size=1))
+@examples(6)
+@given(
+    earlier=some_rows,
+    changed=some_rows,
+    extra=st.lists(rows, max_size=1),
+    literals=st.sampled_from([MOST_LITERALS, 0]),
+)
 def test_partitions_are_replaced_including_those_of_null_and_nan(
-    table: Table, earlier: list[Row], changed: list[Row], extra: list[Row]
+    table: Table, earlier: list[Row], changed: list[Row], extra: list[Row], literals: int
 ) -> None:
-    check_partitions(table, earlier, changed[:2] + extra, changed)
+    check_partitions(table, earlier, changed[:2] + extra, changed, literals=literals)
 
 
 @pytest.mark.slow
@@ -254,4 +265,5 @@ def test_every_way_to_write_equals_its_model_on_a_list(
     check_append(table, earlier, new, on)
     check_merge(table, earlier, new, on, latest_by)
     check_remove(table, earlier, new, on)
-    check_partitions(table, earlier, new[:2], new)
+    for literals in (MOST_LITERALS, 0):
+        check_partitions(table, earlier, new[:2], new, literals=literals)

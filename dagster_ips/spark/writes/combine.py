@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import KeptPart
 from dagster_ips.core.held_rows import HeldRows
-from dagster_ips.core.ranges import literal, quoted
+from dagster_ips.core.ranges import quoted
 from dagster_ips.core.row_text import row_text
 from dagster_ips.core.sql_condition import mentions_only
 from dagster_ips.errors import CombineError
@@ -20,7 +20,15 @@ from dagster_ips.spark.writes.group_parts import REMOVED, ROWS, Aggregates, Chan
 from dagster_ips.spark.writes.merge import GONE, update_matched
 from dagster_ips.spark.writes.merge_joins import joined_by_partition, small_sources_broadcast
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
-from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, among, collected
+from dagster_ips.spark.writes.partition_filter import (
+    MOST_LITERALS,
+    Partitions,
+    PartitionsHeld,
+    all_held,
+    among,
+    collected,
+    listed,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -31,7 +39,6 @@ _DELTA, _TARGET, _LOST, _LIVE = "ips_delta", "ips_target", "ips_lost", "ips_live
 _SAME, _CHANGED, _IS_LOST, _STRANGE, _EMPTY = "same", "changed", "lost", "strange", "empty"
 _MOST_BROADCAST = 200_000
 _MOST_IN_ONE_MERGE, _OF_A_PARTITION = 10_000_000, 1_000_000
-_MOST_VALUES = 1000
 _OUTSIDE = "__ips: a group of another partition"
 
 
@@ -300,14 +307,10 @@ class _Place:
 
         None if it names other columns of ``rows``, or there are no partitions or too many.
         """
-        if not 0 < len(self.partitions) <= _MOST_VALUES or not mentions_only(where, self.columns, of=rows.columns):
+        if not 0 < len(self.partitions) <= MOST_LITERALS or not mentions_only(where, self.columns, of=rows.columns):
             return None
-        kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
-        lines = [", ".join([str(at), *map(_literal, value)]) for at, value in enumerate(self.partitions)]
-        typed = [F.col(quoted(name)).cast(kinds[name]).alias(name) for name in self.columns]
-        names = ", ".join(["__ips_at", *map(quoted, self.columns)])
-        listed = rows.sparkSession.sql(f"SELECT * FROM VALUES ({'), ('.join(lines)}) AS v({names})")  # noqa: S608  # literals
-        found = listed.select("__ips_at", *typed).where(~is_outside(where)).select("__ips_at").collect()
+        values = listed(rows, self.columns, self.partitions, place="__ips_at")
+        found = values.where(~is_outside(where)).select("__ips_at").collect()
         return replace(self, partitions=[self.partitions[at] for (at,) in sorted(found)])
 
     def fits_one_merge(self, there: HeldRows) -> bool:
@@ -407,10 +410,6 @@ def _same_keys(keys: Sequence[str], one: str, other: str, *, may_be_null: Collec
     by_null = keys if may_be_null is None else may_be_null
     pairs = [(key, F.col(f"{one}.{quoted(key)}"), F.col(f"{other}.{quoted(key)}")) for key in keys]
     return all_of([mine.eqNullSafe(others) if key in by_null else mine == others for key, mine, others in pairs])
-
-
-def _literal(value: object) -> str:
-    return "NULL" if value is None else literal(value)
 
 
 def _refuse_any(groups: DataFrame, keys: Sequence[str], branch: Branch) -> None:

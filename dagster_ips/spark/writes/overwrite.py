@@ -7,16 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dagster_ips.core.ranges import quoted
 from dagster_ips.core.row_text import row_text
 from dagster_ips.errors import MixedFilesError, UnfitFrameError
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.frames import any_of, computed_once, distinct_keys
+from dagster_ips.spark.frames import all_of, any_of, computed_once, distinct_keys, free_prefix
 from dagster_ips.spark.late import F, errors, sql
 from dagster_ips.spark.observed import watched
-from dagster_ips.spark.writes.partition_filter import collected, exactly
+from dagster_ips.spark.writes.partition_filter import MOST_LITERALS, collected, exactly, listed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 _MIXED = "some, but not all, rows match filter"
@@ -75,14 +76,16 @@ def replace_partitions(
         with computed_once(frame) as rows:
             rows.writeTo(branch.sql_name).overwrite(exactly(columns, collected(distinct_keys(rows, columns))))
         return
-    replaced = any_of([exactly(keys.columns, keys.collect()) for keys in changed])
-    elsewhere = ~F.coalesce(replaced, F.lit(False))  # noqa: FBT003
-    watch = watched(frame, elsewhere)
-    watch.rows.writeTo(branch.sql_name).overwrite(replaced)
+    keys = [(each.columns, each.collect()) for each in changed]
+    rows, elsewhere = _outside(frame, keys)
+    watch = watched(rows, elsewhere)
+    own = [F.col(quoted(name)) for name in frame.columns]
+    replaced = any_of([exactly(of, values) for of, values in keys])
+    watch.rows.select(*own).writeTo(branch.sql_name).overwrite(replaced)
     if watch.found():
         named = changed[0].columns
         example = next(
-            (row_text(named, [row[column] for column in named]) for row in frame.where(elsewhere).limit(1).collect()),
+            (row_text(named, [row[column] for column in named]) for row in rows.where(elsewhere).limit(1).collect()),
             "any",
         )
         raise UnfitFrameError(
@@ -92,3 +95,23 @@ def replace_partitions(
             problem=f"it returned rows of other partitions, for example {example}",
             remedy=f"Keep {', '.join(named)} as it is in the upstream, or use replace() with a frame built on source.",
         )
+
+
+def _outside(
+    frame: DataFrame, keys: Sequence[tuple[Sequence[str], Sequence[tuple[object, ...]]]]
+) -> tuple[DataFrame, Column]:
+    """Whether a row has none of the ``keys``, each columns and their values: a condition on the frame beside it.
+
+    That frame has more columns than ``frame`` if a condition on ``frame`` would compare each row with a long list.
+    """
+    own, inside = free_prefix(frame.columns), []
+    for place, (columns, values) in enumerate(keys):
+        if len(values) <= MOST_LITERALS:
+            inside.append(F.coalesce(exactly(columns, values), F.lit(False)))  # noqa: FBT003
+            continue
+        found, *names = (f"{own}{place}_{at}" for at in range(len(columns) + 1))
+        known = listed(frame, columns, values, place=found).toDF(found, *names)
+        matches = [F.col(quoted(column)).eqNullSafe(F.col(name)) for column, name in zip(columns, names, strict=True)]
+        frame = frame.join(F.broadcast(known), all_of(matches), "left")
+        inside.append(F.col(found).isNotNull())
+    return frame, ~any_of(inside)

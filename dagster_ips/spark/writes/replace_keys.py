@@ -10,12 +10,10 @@ from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import all_of, distinct_keys
 from dagster_ips.spark.late import F
 from dagster_ips.spark.writes.merge_joins import small_sources_broadcast
-from dagster_ips.spark.writes.partition_filter import among, collected, exactly
+from dagster_ips.spark.writes.partition_filter import MOST_LITERALS, among, collected, exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_MOST = 1000
 
 
 def replace_keys(
@@ -27,10 +25,10 @@ def replace_keys(
     these are overwritten in one commit. ``frame`` must not be read from ``branch``.
     """
     prune = [column for column in partition_columns if column in on]
-    touched = collected(distinct_keys(keys, prune).limit(_MOST + 1)) if prune else [()]
+    touched = collected(distinct_keys(keys, prune).limit(MOST_LITERALS + 1)) if prune else [()]
     if not touched:
         return
-    if set(on) <= set(partition_columns) and len(touched) <= _MOST:
+    if set(on) <= set(partition_columns) and len(touched) <= MOST_LITERALS:
         frame.writeTo(branch.sql_name).overwrite(exactly(prune, touched))
         return
     names = [f"__ips_{place}" for place in range(len(on))]

@@ -60,7 +60,9 @@ KINDS_OF_STEPS = (
     *(f"killed {at}" for at in (*KILLS, *(f"{when}:{Effect.CREATE_TARGET}" for when in _WHEN))),
     *(f"{each} of a source" for each in RENAMES),
     *(f"{each} of a lookup" for each in RENAMES),
+    "a partition that comes back",
     "a partition that comes later",
+    "a partition that is deleted",
     "accepted",
     "by Dagster",
     "full",
@@ -151,7 +153,8 @@ class Chance:
             case "backup" | "restore":
                 return [Step.of(kind), *self._runs(life)]
             case "partition":
-                return [Step.of("add_partition", key=self.random.choice("012"))]
+                what = "remove_partition" if self.random.random() < 0.3 else "add_partition"
+                return [Step.of(what, key=self.random.choice("012")), self._change(life), *self._runs(life)]
             case "begin":
                 return [self._change(life), Step.of("begin", asset=asset, slot=slot, keys=keys)]
             case "end":

@@ -77,7 +77,7 @@ class Follower:
     ``problems`` are changes by others that a run may refuse, and ``own`` is what the table held before them.
     ``is_behind``: the cursors may not know the last publication. ``is_accepted_by_cursor``: a run accepted changes of
     others but published nothing, so only its cursor records that. ``ended`` counts the asset's runs, and ``since`` has
-    the kinds of steps since the last run.
+    the kinds of steps since the last run. ``removed`` are the partitions that were deleted; their rows stay.
     """
 
     name: str
@@ -91,6 +91,11 @@ class Follower:
     ended: int = 0
     since: set[str] = field(default_factory=set)
     partitions: list[str] = field(default_factory=list)
+    removed: set[str] = field(default_factory=set)
+
+    def is_whole(self, keys: Sequence[str]) -> bool:
+        """Whether a run of these partitions computes every row that the table may hold."""
+        return set(keys) >= {*self.partitions, *self.removed}
 
 
 @dataclass
@@ -364,7 +369,18 @@ class Life:
             raise NotNow
         self.assets.instance.add_dynamic_partitions("numbers", [key])
         follower.partitions.append(key)
-        follower.since.add("a partition that comes later")
+        follower.since.add("a partition that comes back" if key in follower.removed else "a partition that comes later")
+        follower.removed.discard(key)
+
+    def remove_partition(self, *, key: str) -> None:
+        """Delete a dynamic partition. The rows that the asset's table holds of it stay."""
+        follower = self._follower("by_number")
+        if key not in follower.partitions:
+            raise NotNow
+        self.assets.instance.delete_dynamic_partition("numbers", key)
+        follower.partitions.remove(key)
+        follower.removed.add(key)
+        follower.since.add("a partition that is deleted")
 
     def catch_up(self) -> None:
         """Every sleeping run ends, every asset consumes everything, stage after stage, and all tables are equal."""
@@ -466,7 +482,7 @@ class Life:
             raise WrongCaptureError(f"{follower.name}: a table whose columns were renamed isn't added to")
         if self._is_consumed(begun) and not (is_others and follower.expected.adds):
             self._now_holds(follower, begun, seen, is_full=is_full)
-        is_whole = set(begun.keys) >= set(follower.partitions)
+        is_whole = follower.is_whole(begun.keys)
         follower.is_behind &= not is_whole
         follower.ended += 1
         self._check(follower)
@@ -490,7 +506,7 @@ class Life:
     ) -> None:
         is_full = begun.mode is Mode.FULL if is_full is None else is_full
         parts = dict(follower.parts or {})
-        is_known = follower.parts is not None or not follower.at or set(begun.keys) >= set(follower.partitions)
+        is_known = follower.parts is not None or not follower.at or follower.is_whole(begun.keys)
         for key, inputs in seen.items():
             assert inputs is not None or is_full or not follower.expected.adds
             if follower.expected.adds and not is_full and inputs:
