@@ -34,13 +34,21 @@ from dagster_ips.spark.changelog import (
     weighted,
     with_live_rows,
 )
-from dagster_ips.spark.frames import distinct_keys, renamed, rows_with_keys, table_frame, with_defaults
+from dagster_ips.spark.frames import (
+    MOST_LITERALS,
+    distinct_keys,
+    listed,
+    renamed,
+    rows_with_keys,
+    selected,
+    table_frame,
+    with_defaults,
+)
 from dagster_ips.spark.plans import marked
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame, SparkSession
 
-_MOST_LITERALS = 1000
 _SEVERAL = 2
 _NUMBERS = itertools.count(1)
 
@@ -252,11 +260,19 @@ class IcdcView:
     def scope(self) -> DataFrame:
         """All live rows of the upstream's partitions that changed; of all partitions if those are unknown."""
         found = self._affected_partitions
-        rows = self._source if found is None else self._source.where(found.predicate(self._catalog))
+        rows = self._source if found is None else self._of_partitions(found)
         # A full run reads all partitions, but its result must follow the same rules as an incremental run's.
         usual = affected_partitions(ChangeSet(), self._captured.source)
         keys = usual.columns if usual and (self._is_whole or found) else ()
         return self._given(rows, Frame.SCOPE, keys, by_transform=usual is not None and not usual.columns)
+
+    def _of_partitions(self, found: AffectedPartitions) -> DataFrame:
+        if len(found.values) <= MOST_LITERALS:
+            return self._source.where(found.predicate(self._catalog))
+        if not found.columns:  # by a transform: which rows are in a partition takes long to say
+            return self._source
+        wanted = listed(self._source, found.columns, list(found.values), place="__ips_at")
+        return rows_with_keys(self._source, wanted, found.columns, [self._pruning(each) for each in found.columns])
 
     @property
     def ranges(self) -> Mapping[str, ChangeRange]:
@@ -304,9 +320,10 @@ class IcdcView:
             if Tag.SOURCE in self._captured.tags:
                 return f"({self._tagged_sql(Tag.SOURCE)})"
             name = sql_name(self._catalog, table)
-            return f"(SELECT * FROM {name}{f' VERSION AS OF {to.snapshot_id}' if to else ' WHERE FALSE'})"  # noqa: S608  # quoted by sql_name
+            version = f" VERSION AS OF {to.snapshot_id}" if to else ""
+            return f"({self._select(f'{name}{version}')}{'' if to else ' WHERE FALSE'})"
         if frame is Frame.CHANGES or (frame is Frame.ADDED and not self._may_remove_rows):
-            return self._table
+            return f"({self._select(self._table)})" if self.columns_with_defaults else self._table
         if frame is Frame.ADDED:
             before, rewritten, fresh = (self._tagged_sql(tag) for tag in (Tag.BEFORE, Tag.REWRITTEN, Tag.FRESH))
             return f"(({rewritten} EXCEPT ALL {before}) UNION ALL {fresh})"
@@ -467,7 +484,15 @@ class IcdcView:
         return rows if self._captured.rows is None else rows.where(self._captured.rows)
 
     def _tagged_sql(self, tag: Tag) -> str:
-        return f"SELECT * FROM {self._table} VERSION AS OF {self._captured.tags[tag]}"  # noqa: S608  # quoted by sql_name
+        return self._select(f"{self._table} VERSION AS OF {self._captured.tags[tag]}")
+
+    def _select(self, table: str) -> str:
+        """All columns of ``table``, which is quoted, as SQL; with defaults as in every frame."""
+        everything = f"SELECT * FROM {table}"  # noqa: S608  # quoted by the caller
+        if not self.columns_with_defaults:
+            return everything
+        names = self._session.sql(everything).columns
+        return f"SELECT {', '.join(selected(names, self.columns_with_defaults))} FROM {table}"  # noqa: S608  # quoted
 
     @cached_property
     def _affected_partitions(self) -> AffectedPartitions | None:
@@ -509,7 +534,7 @@ class IcdcView:
 
     def _pruning(self, column: str) -> Predicate:
         values = partition_values(self._captured.files.changes, self._captured.source, column)
-        if values is None or len(values) > _MOST_LITERALS:
+        if values is None or len(values) > MOST_LITERALS:
             try:
                 return self._range(column).between(column)
             except UnorderedColumnError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -78,7 +78,7 @@ class ChangeRange:
         >>> days.since("event_date")
         "(`event_date` >= DATE '2026-01-03')"
         >>> (days | ChangeRange.nothing("day")).between("event_date")
-        "(`event_date` >= DATE '2026-01-03' AND `event_date` <= DATE '2026-01-05')"
+        "(`event_date` >= DATE '2026-01-03' AND `event_date` < DATE '2026-01-06')"
         >>> ChangeRange.nothing("day").since("day")
         'FALSE'
     """
@@ -169,27 +169,55 @@ class ChangeRange:
         )
 
     def since(self, column: str) -> Predicate:
-        """Rows whose ``column`` is at or after the lower bound: nothing if empty, everything if open below."""
-        return self._predicate(column, lower=self.lowest, upper=None, closed=self.lowest is not None)
+        """Rows whose ``column`` is at or after the lower bound: nothing if empty, everything if open below.
+
+        If ``column`` isn't the range's own, it may be a date, so a timestamp stands for its whole day.
+        """
+        found = self._in_type_of(column)
+        return _condition(replace(found, highest=None), column)
 
     def between(self, column: str) -> Predicate:
-        """Rows whose ``column`` lies within: nothing if empty; a side without a bound does not restrict."""
-        closed = self.lowest is not None or self.highest is not None
-        return self._predicate(column, lower=self.lowest, upper=self.highest, closed=closed)
+        """Rows whose ``column`` lies within: nothing if empty; a side without a bound does not restrict.
 
-    def _predicate(self, column: str, *, lower: Bound | None, upper: Bound | None, closed: bool) -> Predicate:
-        if self.is_empty:
-            return Predicate("FALSE")
-        if not closed:
-            return Predicate("TRUE")
-        name = quoted(column)
-        sides = [f"{name} >= {literal(_lowest_equal(lower))}"] if lower is not None else []
-        sides += [f"{name} <= {literal(_highest_equal(upper))}"] if upper is not None else []
-        condition = " AND ".join(sides)
-        if isinstance(lower, float) and upper is None:
-            # In Spark, NaN is above every number; Iceberg would skip a file that holds only NaN.
-            condition += f" OR isnan({name})"
-        return Predicate(f"({condition} OR {name} IS NULL)" if self.has_null else f"({condition})")
+        A date stands for its whole day, and so does a timestamp if ``column`` isn't the range's own.
+
+        Example:
+            >>> hours = [(dt.datetime(2026, 1, 3, 8), dt.datetime(2026, 1, 3, 9))]
+            >>> ChangeRange.of("played_at", hours, kind=RangeKind.BOUNDED).between("event_date")
+            "(`event_date` >= DATE '2026-01-03' AND `event_date` < DATE '2026-01-04')"
+        """
+        return _condition(self._in_type_of(column), column)
+
+    def _in_type_of(self, column: str) -> ChangeRange:
+        """The range in values that ``column`` can be compared with: if it isn't the range's own, its type is unknown.
+
+        In Spark, a date is its midnight, which is before the timestamps of its day.
+        """
+        is_moment = _order(self) in (_Order.TIMESTAMP, _Order.TIMESTAMP_WITH_ZONE)
+        return _in_days(self, last=0) if is_moment and column.lower() != self.column.lower() else self
+
+
+def _condition(found: ChangeRange, column: str) -> Predicate:
+    """The rows whose ``column`` lies within the range, whatever the range's own column is."""
+    if found.is_empty:
+        return Predicate("FALSE")
+    name = quoted(column)
+    sides = [f"{name} >= {literal(_lowest_equal(found.lowest))}"] if found.lowest is not None else []
+    sides += [_at_most(name, found.highest)] if found.highest is not None else []
+    if not sides:
+        return Predicate("TRUE")
+    condition = " AND ".join(sides)
+    if isinstance(found.lowest, float) and found.highest is None:
+        # In Spark, NaN is above every number; Iceberg would skip a file that holds only NaN.
+        condition += f" OR isnan({name})"
+    return Predicate(f"({condition} OR {name} IS NULL)" if found.has_null else f"({condition})")
+
+
+def _at_most(name: str, upper: Bound) -> str:
+    """The condition that a column isn't above the bound; a date stands for its whole day, also of a timestamp."""
+    if isinstance(upper, dt.date) and not isinstance(upper, dt.datetime) and upper < dt.date.max:
+        return f"{name} < {literal(upper + dt.timedelta(days=1))}"
+    return f"{name} <= {literal(_highest_equal(upper))}"
 
 
 def _extreme(pick: Callable[[list[Any]], Bound], values: list[Bound | None]) -> Bound | None:
@@ -235,18 +263,18 @@ def _of_one_type(left: ChangeRange, right: ChangeRange) -> tuple[ChangeRange, Ch
     if None in orders or orders[0] == orders[1]:
         return left, right
     if _Order.DATE in orders and set(orders) & {_Order.TIMESTAMP, _Order.TIMESTAMP_WITH_ZONE}:
-        return _in_days(left), _in_days(right)
+        return _in_days(left, last=1), _in_days(right, last=1)
     raise RangeTypesError(column=left.column, type=str(orders[0]), other_column=right.column, other_type=str(orders[1]))
 
 
-def _in_days(found: ChangeRange) -> ChangeRange:
-    """The range in dates, wide enough to cover it if they are read as midnights; a range in dates is unchanged."""
+def _in_days(found: ChangeRange, *, last: int) -> ChangeRange:
+    """The range in dates, up to the day of its last timestamp or ``last`` days later; a range in dates is unchanged."""
     order = _order(found)
     if order is _Order.DATE:
         return found
     # Zones are up to 14 hours from UTC.
     zone_days = 1 if order is _Order.TIMESTAMP_WITH_ZONE else 0
-    lowest, highest = _day(found.lowest, -zone_days), _day(found.highest, 1 + zone_days)
+    lowest, highest = _day(found.lowest, -zone_days), _day(found.highest, last + zone_days)
     return ChangeRange(found.column, RangeKind.BOUNDED, lowest, highest, found.has_null)
 
 

@@ -14,9 +14,9 @@ from typing import Any
 from dagster_ips.core.change_set import ChangeSet, DataFile
 from dagster_ips.core.ranges import Bound, Predicate, equals, literal, quoted
 from dagster_ips.iceberg.column_ranges import has_partition_value, identity_value, is_ordered, partition_value
+from dagster_ips.iceberg.late import types
 from dagster_ips.iceberg.metadata import TableMetadata
 
-_MOST = 1000
 _TIME = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
 _WITH_WIDTH = re.compile(r"(bucket|truncate)\[(\d+)\]")
 
@@ -77,9 +77,7 @@ class AffectedPartitions:
         return tuple(dict(zip(names, value, strict=True)) for value in sorted(self.values, key=repr))
 
     def predicate(self, catalog: str) -> Predicate:
-        """The rows that are in one of the partitions; if these are more than 1,000, simply every row."""
-        if len(self.values) > _MOST:
-            return Predicate("TRUE")
+        """The rows that are in one of the partitions."""
         partitions = [self._condition(values, catalog) for values in sorted(self.values, key=repr)]
         return Predicate(f"({' OR '.join(partitions)})" if partitions else "FALSE")
 
@@ -137,6 +135,8 @@ def _value(file: DataFile, field: PartitionField, metadata: TableMetadata) -> tu
     column = metadata.columns[field.column]
     if field.is_identity:
         return identity_value(file, metadata, column) if is_ordered(column) else None
+    if isinstance(column.field_type, types.UUIDType):  # Spark would compute the transform of its text
+        return None
     if file.spec_id != metadata.default_spec_id or not has_partition_value(file, field.name):
         return None
     raw: Any = partition_value(file, field.name)

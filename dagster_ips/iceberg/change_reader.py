@@ -209,6 +209,10 @@ class _Difference:
         if not rewrites:
             return
         disturbed = {path for path, entry in moved.items() if self._was_deleted_from(entry)}
+        # A path that was removed and added again between may hold other rows than the file that was there before.
+        disturbed |= {
+            path for path, (entry, *_) in removed.items() if path in moved and entry.identity != moved[path].identity
+        }
         # If a file is listed several times, its path doesn't say how often its rows were moved.
         disturbed |= unsure.union(*[[path for path in files if len(files[path]) > 1] for files in (added, removed)])
         for rewrite in without_change(rewrites, added=added.keys(), removed=removed.keys(), disturbed=disturbed):

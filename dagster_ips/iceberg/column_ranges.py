@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import struct
 import unicodedata
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FOUR_BYTES = 4
+_EVERY_DIGIT = Context(prec=38)
 _NOT_PLAIN = {"map", "list", "struct", "nested", "variant"}
 _REMEDY = "Correct the name in incremental(ranges=...) or affected(...); nothing was captured."
 
@@ -173,18 +174,22 @@ def _from_avro(raw: Any, kind: Any) -> Bound:  # noqa: ANN401  # an Avro value o
         case types.TimestamptzType():
             return _EPOCH + dt.timedelta(microseconds=raw)
         case types.DecimalType():
-            return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-kind.scale)
+            return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-kind.scale, _EVERY_DIGIT)
         case _:
             return raw  # type: ignore[no-any-return]  # numbers, strings and booleans are themselves
 
 
 def column_bound(bounds: Any, field: NestedField) -> Bound | None:  # noqa: ANN401  # bytes by field id
-    """A file's lower or upper bound of the column; None if it has none that can be read."""
+    """A file's lower or upper bound of the column; None if it has none that can be read.
+
+    None also for NaN, which old writers of ORC files report as both bounds if it is the first value.
+    """
     content = bounds.get(field.field_id)
     try:
-        return None if content is None else _from_bytes(content, field.field_type)
+        found = None if content is None else _from_bytes(content, field.field_type)
     except (OverflowError, ValueError, struct.error):  # beyond Python's calendar: the side stays open
         return None
+    return None if found != found else found  # noqa: PLR0124  # finds NaN
 
 
 def _from_bytes(content: bytes, kind: Any) -> Bound:  # noqa: ANN401  # a primitive Iceberg type

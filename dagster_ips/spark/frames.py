@@ -8,12 +8,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from dagster_ips.core.ranges import Predicate, quoted
+from dagster_ips.core.ranges import Predicate, literal, quoted
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.late import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+MOST_LITERALS = 1000
+"""How many values a condition lists at most: evaluating it for a row takes as long as the list is."""
 
 
 def table_frame(session: SparkSession, catalog: str, table: str, *, snapshot_id: int | None = None) -> DataFrame:
@@ -28,12 +31,13 @@ def with_defaults(rows: DataFrame, columns: Collection[str]) -> DataFrame:
     Iceberg (1.11) takes such columns to be null in those rows, and leaves out files that a filter or a join by them
     can't match. It doesn't look at elements of arrays, so the columns are taken from one.
     """
-    if not columns:
-        return rows
-    shown = ((name, F.col(quoted(name))) for name in rows.columns)
-    return rows.select(
-        *[F.element_at(F.array(value), 1).alias(name) if name in columns else value for name, value in shown]
-    )
+    return rows.selectExpr(*selected(rows.columns, columns)) if columns else rows
+
+
+def selected(names: Sequence[str], with_default: Collection[str]) -> list[str]:
+    """The columns ``names`` as expressions of a SELECT, with those of ``with_default`` as in ``with_defaults``."""
+    shown = ((name, quoted(name)) for name in names)
+    return [f"element_at(array({column}), 1) AS {column}" if name in with_default else column for name, column in shown]
 
 
 def rows_with_keys(rows: DataFrame, changed: DataFrame, keys: Sequence[str], prune: Sequence[Predicate]) -> DataFrame:
@@ -46,6 +50,22 @@ def rows_with_keys(rows: DataFrame, changed: DataFrame, keys: Sequence[str], pru
     pruned = reduce(lambda frame, condition: frame.where(condition), prune, rows)
     matches = [pruned[quoted(key)].eqNullSafe(wanted[f"{own}{i}"]) for i, key in enumerate(keys)]
     return pruned.join(wanted, all_of(matches), "left_semi")
+
+
+def listed(rows: DataFrame, columns: Sequence[str], values: Sequence[tuple[object, ...]], *, place: str) -> DataFrame:
+    """``values`` as a frame whose ``columns`` have the types that they have in ``rows``.
+
+    Its column ``place`` is the position of each in the list. There must be a value.
+    """
+    kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+    typed = [F.col(quoted(name)).cast(kinds[name]).alias(name) for name in columns]
+    lines = [
+        ", ".join([str(at), *("NULL" if item is None else literal(item) for item in value)])
+        for at, value in enumerate(values)
+    ]
+    names = ", ".join([place, *map(quoted, columns)])
+    found = rows.sparkSession.sql(f"SELECT * FROM VALUES ({'), ('.join(lines)}) AS v({names})")  # noqa: S608  # literals
+    return found.select(place, *typed)
 
 
 def free_prefix(columns: Sequence[str]) -> str:

@@ -17,12 +17,11 @@ from pyspark.sql import DataFrame
 
 from dagster_ips.errors import DuplicateKeysError, RemovedRowsError, UnfitFrameError
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.frames import distinct_keys
+from dagster_ips.spark.frames import MOST_LITERALS, distinct_keys
 from dagster_ips.spark.writes import overwrite
 from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.merge import merge_rows
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions
-from dagster_ips.spark.writes.partition_filter import MOST_LITERALS
 from dagster_ips.spark.writes.remove import remove_rows
 from tests.support.lake import Lake
 

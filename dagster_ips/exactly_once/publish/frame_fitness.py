@@ -336,7 +336,8 @@ def _require_nothing_beside_fragments(table: str, inputs: Sequence[InputChange])
 def _require_groups_of_key(table: str, on: Sequence[str], change: InputChange) -> None:
     """If some rows of a key are in the frame, all must be, or a part of a sum would replace the sum."""
     for taken in () if change.is_empty else change.taken:
-        if taken.frame in _GROUPS and not (taken.keys and set(taken.keys) <= set(on)):
+        is_some = taken.frame in _GROUPS and not change.holds_every_row_in(taken)
+        if is_some and not (taken.keys and set(taken.keys) <= set(on)):
             raise UnfitFrameError(
                 table=table,
                 upstream=change.upstream,
@@ -389,8 +390,7 @@ def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, cha
 
 def _require_whole_partitions(table: str, partition_columns: Sequence[str], change: InputChange) -> None:
     for taken in () if change.is_empty else change.taken:
-        is_every_row = change.is_whole and not taken.by_transform
-        is_whole = is_every_row or (taken.keys and set(taken.keys) <= set(partition_columns))
+        is_whole = change.holds_every_row_in(taken) or (taken.keys and set(taken.keys) <= set(partition_columns))
         if taken.frame is not Frame.SOURCE and not is_whole:
             columns = ", ".join(partition_columns) or "no column"
             raise FragmentOverwriteError(

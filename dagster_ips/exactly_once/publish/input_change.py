@@ -117,6 +117,10 @@ class InputChange:
         """Whether the result is made of every row, because it is unknown which partitions changed."""
         return self.partitions is None and any(taken.frame is Frame.SCOPE for taken in self.taken)
 
+    def holds_every_row_in(self, taken: TakenFrame) -> bool:
+        """Whether a frame that usually holds only some groups has every row this time."""
+        return self.is_whole and not taken.by_transform
+
     @property
     def groups(self) -> list[TakenFrame]:
         """The frames taken that hold whole groups of rows, by columns that say which."""

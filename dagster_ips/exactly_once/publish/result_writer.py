@@ -136,8 +136,13 @@ class Result:
     @property
     def replaces_all(self) -> bool:
         """Whether every row of what the run computes is replaced."""
-        is_whole = isinstance(self.write_mode, OverwritePartitions) and any(change.is_whole for change in self.inputs)
-        return self.mode is Mode.FULL or isinstance(self.write_mode, Replace) or is_whole
+        return self.mode is Mode.FULL or isinstance(self.write_mode, Replace) or self._is_of_every_row
+
+    @property
+    def _is_of_every_row(self) -> bool:
+        """Whether the frame was made of all rows, because it is unknown which partitions changed."""
+        has_groups = isinstance(self.write_mode, OverwritePartitions | Merge)
+        return has_groups and any(change.is_whole for change in self.inputs)
 
     def write(self, branch: Branch, target: TableMetadata) -> None:
         """Write to ``branch``; ``target`` is the table when the branch was created. Mode ``full`` replaces every row.
@@ -174,11 +179,11 @@ class Result:
     def _is_checked_by_merge(self) -> bool:
         """Whether the merge checks every row before it writes any."""
         is_merged = isinstance(self.write_mode, Merge) and self.write_mode.latest_by is None
-        return is_merged and self.mode is Mode.INCREMENTAL
+        return is_merged and not self.replaces_all
 
     def _is_read_once(self) -> bool:
         """Whether only one query reads the frame: the one that writes it."""
-        if self.mode is Mode.FULL:
+        if self.replaces_all:
             return True
         match self.write_mode:
             case Append(dedup_on, remove_on):
@@ -193,7 +198,7 @@ class Result:
     def write_rows(self, branch: Branch, target: TableMetadata) -> None:
         """As ``write``, for a frame that is known to hold only rows of the run's partitions."""
         columns = target.identity_partition_columns()
-        if self.mode is Mode.FULL:
+        if self.mode is Mode.FULL or self._is_of_every_row:
             self._write_all(branch, target)
             return
         match self.write_mode:
@@ -221,8 +226,6 @@ class Result:
                     within=self.partitions if self._is_checked_by_merge() else None,
                     held=self._held(target, [column for column in columns if column in on]),
                 )
-            case OverwritePartitions() if any(change.is_whole for change in self.inputs):
-                self._replace_all(self.frame, branch, target)
             case OverwritePartitions():
                 changed = list(self._changed_partitions())
                 of = ", ".join(change.upstream for change in self.inputs if change.taken)

@@ -14,20 +14,18 @@ from dagster_ips.core.row_text import row_text
 from dagster_ips.core.sql_condition import mentions_only
 from dagster_ips.errors import CombineError
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.frames import all_of, any_of, computed_once, table_frame
+from dagster_ips.spark.frames import MOST_LITERALS, all_of, any_of, computed_once, listed, table_frame
 from dagster_ips.spark.late import F, errors
 from dagster_ips.spark.writes.group_parts import REMOVED, ROWS, Aggregates, Change, explained
 from dagster_ips.spark.writes.merge import GONE, update_matched
 from dagster_ips.spark.writes.merge_joins import joined_by_partition, small_sources_broadcast
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
 from dagster_ips.spark.writes.partition_filter import (
-    MOST_LITERALS,
     Partitions,
     PartitionsHeld,
     all_held,
     among,
     collected,
-    listed,
 )
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from dagster_ips.core.ranges import quoted
 from dagster_ips.core.row_text import row_text
 from dagster_ips.errors import MixedFilesError, UnfitFrameError
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.frames import all_of, any_of, computed_once, distinct_keys, free_prefix
+from dagster_ips.spark.frames import MOST_LITERALS, all_of, any_of, computed_once, distinct_keys, free_prefix, listed
 from dagster_ips.spark.late import F, errors, sql
 from dagster_ips.spark.observed import watched
-from dagster_ips.spark.writes.partition_filter import MOST_LITERALS, collected, exactly, listed
+from dagster_ips.spark.writes.partition_filter import collected, exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dagster_ips.core.held_rows import HeldRows
 from dagster_ips.core.ranges import literal, quoted
 from dagster_ips.errors import OutOfRangeDateError
-from dagster_ips.spark.frames import all_of, any_of
+from dagster_ips.spark.frames import MOST_LITERALS, all_of, any_of
 from dagster_ips.spark.late import F, types
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ Partitions = Sequence[tuple[object, ...]]
 PartitionsHeld: TypeAlias = Callable[[Partitions], HeldRows]
 """Says which of some partitions a table may hold rows of."""
 
-MOST_LITERALS = 1000
-"""How many values a condition lists at most: evaluating it for a row takes as long as the list is."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -78,22 +76,6 @@ def exactly(columns: Sequence[str], values: Sequence[tuple[object, ...]], *, ali
     """
     names = [F.col(f"{alias}.{quoted(column)}" if alias else quoted(column)) for column in columns]
     return any_of([all_of([_is(name, item) for name, item in zip(names, value, strict=True)]) for value in values])
-
-
-def listed(rows: DataFrame, columns: Sequence[str], values: Partitions, *, place: str) -> DataFrame:
-    """``values`` as a frame whose ``columns`` have the types that they have in ``rows``.
-
-    Its column ``place`` is the position of each in the list. There must be a value.
-    """
-    kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
-    typed = [F.col(quoted(name)).cast(kinds[name]).alias(name) for name in columns]
-    lines = [
-        ", ".join([str(at), *("NULL" if item is None else literal(item) for item in value)])
-        for at, value in enumerate(values)
-    ]
-    names = ", ".join([place, *map(quoted, columns)])
-    found = rows.sparkSession.sql(f"SELECT * FROM VALUES ({'), ('.join(lines)}) AS v({names})")  # noqa: S608  # literals
-    return found.select(place, *typed)
 
 
 def _is(column: Column, value: object) -> Column:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.frames import all_of, distinct_keys
+from dagster_ips.spark.frames import MOST_LITERALS, all_of, distinct_keys
 from dagster_ips.spark.late import F
 from dagster_ips.spark.writes.merge_joins import small_sources_broadcast
-from dagster_ips.spark.writes.partition_filter import MOST_LITERALS, among, collected, exactly
+from dagster_ips.spark.writes.partition_filter import among, collected, exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
