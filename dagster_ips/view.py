@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.change_set import ChangeSet
+from dagster_ips.core.history_place import Everywhere
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quoted
 from dagster_ips.errors import DeclarationError, UnorderedColumnError
@@ -327,7 +328,7 @@ class IcdcView:
         if frame is Frame.ADDED:
             before, rewritten, fresh = (self._tagged_sql(tag) for tag in (Tag.BEFORE, Tag.REWRITTEN, Tag.FRESH))
             return f"(({rewritten} EXCEPT ALL {before}) UNION ALL {fresh})"
-        if not self._may_remove_rows or self._captured.policies.on_removed is OnRemoved.IGNORE:
+        if not self._may_remove_rows or self._ignores_removed:
             return f"(SELECT * FROM {self._table} WHERE FALSE)"  # noqa: S608  # quoted by sql_name
         return f"({self._tagged_sql(Tag.BEFORE)} EXCEPT ALL {self._tagged_sql(Tag.REWRITTEN)})"
 
@@ -370,14 +371,16 @@ class IcdcView:
             taken=tuple(self._taken.frames),
             is_empty=self.is_empty,
             may_remove_rows=self._may_remove_rows,
-            ignores_removed=self._captured.policies.on_removed is OnRemoved.IGNORE,
+            ignores_removed=self._ignores_removed,
             make_net=lambda: self._net,
+            make_removed=lambda: removed(self._net_with_removed if self._ignores_removed else self._net),
             make_source=lambda: self._source,
             partitions=self._affected_partitions,
             pruning=self._pruning,
             table=f"{self._catalog}.{self._captured.source.table}",
             icdc_table=self._name_in_plans,
             is_asked=self._taken.is_asked,
+            began_late=self._captured.tracked.start is not Everywhere.ALL,
             types={each.name: each.kind for each in self._captured.source.struct.fields if isinstance(each.kind, str)},
         )
 
@@ -463,15 +466,21 @@ class IcdcView:
 
     @cached_property
     def _compared_net(self) -> NetRows:
-        if not self._may_remove_rows:
+        if not self._may_remove_rows or (self._ignores_removed and not self._is_compared):
             return all_added(self._changes)
+        return only_added(self._net_with_removed) if self._ignores_removed else self._net_with_removed
+
+    @cached_property
+    def _net_with_removed(self) -> NetRows:
         files = self._captured.files
         fresh = self._tagged(Tag.FRESH) if files.fresh or files.whole else None
-        ignores_removed = self._captured.policies.on_removed is OnRemoved.IGNORE
         if not self._is_compared:  # None of the added files can hold a row that was there before.
-            return all_added(self._changes) if ignores_removed else all_apart(self._tagged(Tag.BEFORE), fresh)
-        net = net_rows(self._tagged(Tag.BEFORE), self._tagged(Tag.REWRITTEN), fresh)
-        return only_added(net) if ignores_removed else net
+            return all_apart(self._tagged(Tag.BEFORE), fresh)
+        return net_rows(self._tagged(Tag.BEFORE), self._tagged(Tag.REWRITTEN), fresh)
+
+    @property
+    def _ignores_removed(self) -> bool:
+        return self._captured.policies.on_removed is OnRemoved.IGNORE
 
     def _tagged(self, tag: Tag) -> DataFrame:
         snapshot_id = self._captured.tags[tag]

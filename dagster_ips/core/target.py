@@ -96,7 +96,9 @@ def standing_of(capture: Capture, history: TargetHistory) -> Standing:
 
 def without_target(state: EdgeState) -> EdgeState:
     """``state`` if the target doesn't exist: if it held anything, it is gone, and the next run computes everything."""
-    return state if state.target is None or state.is_beginning else EdgeState(state.edge)
+    if state.target is None:
+        return state
+    return replace(state, target=None) if state.is_beginning else EdgeState(state.edge)
 
 
 def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | None:
@@ -127,8 +129,11 @@ def _is_as_it_began(capture: Capture, history: TargetHistory) -> bool:
     if history.newest is not None:
         # A stamp that had expired when the capture was taken may have been found in older metadata since.
         return history.newest.target.snapshot_id == capture.after_stamp or history.newest.target == capture.target
-    expired = EdgeState(capture.edge, target=capture.target)
-    return capture.after_stamp is None or (capture.target is not None and not unexpected_change(expired, history))
+    mark = EdgeState(capture.edge, target=capture.target)
+    is_same_table = capture.target is not None and not unexpected_change(mark, history)
+    # A change must not be added to a table that took the target's place, and that no expired stamp gives away.
+    needs_rows = capture.mode is Mode.INCREMENTAL and capture.target is not None
+    return is_same_table or (capture.after_stamp is None and not needs_rows)
 
 
 def _is_newer(stamp: Stamp, known: TargetMark | None, history: TargetHistory) -> bool:

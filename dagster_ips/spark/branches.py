@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.ranges import literal, quoted
 from dagster_ips.core.table_name import parts_of
 from dagster_ips.spark.identifiers import identifier
-from dagster_ips.spark.settings import change_settings
+from dagster_ips.spark.settings import change_settings, settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PROPERTY = "spark.sql.iceberg.snapshot-property."
-_RETAIN_DAYS = 1
+_WRITE_AUDIT_PUBLISH = ("spark.wap.id", "spark.wap.branch")
+_DAY_MS = 86_400_000
 _OF_RUN = re.compile(r"ips_[0-9a-f]{8}_[0-9a-f]{8}")
 
 
@@ -44,13 +47,14 @@ class Branch:
         """The table's own name in Spark SQL."""
         return sql_name(self.catalog, self.table)
 
-    def create(self, session: SparkSession, *, head_snapshot_id: int | None, retain_days: int = _RETAIN_DAYS) -> None:
-        """Create the branch at ``head_snapshot_id``; on a table without snapshots it starts empty.
+    def create(self, session: SparkSession, *, head: Snapshot | None) -> None:
+        """Create the branch at ``head``; on a table without snapshots it starts empty.
 
-        Any expiry drops it once its head is more than ``retain_days`` old.
+        For the next day, no expiry drops it; Iceberg asks how old its head is.
         """
-        at = f" AS OF VERSION {head_snapshot_id}" if head_snapshot_id is not None else ""
-        retain = f" RETAIN {retain_days} DAYS"
+        at = f" AS OF VERSION {head.snapshot_id}" if head is not None else ""
+        age_ms = time.time_ns() // 1_000_000 - head.timestamp_ms if head is not None else 0
+        retain = f" RETAIN {1 + max(0, -(-age_ms // _DAY_MS))} DAYS"
         session.sql(f"ALTER TABLE {self.table_sql_name} CREATE BRANCH {quoted(self.name)}{at}{retain}")
 
     def head(self, session: SparkSession) -> int:
@@ -138,10 +142,14 @@ def _quoted_parts(table: str) -> str:
 
 @contextlib.contextmanager
 def stamped(session: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
-    """Have every commit that this session makes inside carry ``properties`` in its snapshot's summary."""
+    """Have every commit that this session makes inside carry ``properties`` in its snapshot's summary.
+
+    A session that writes for a later audit (``spark.wap.id``, ``spark.wap.branch``) would commit nothing to a branch.
+    """
     settings = {_PROPERTY + key: value for key, value in properties.items()}
+    before = {name: value for name, value in settings_of(session, _WRITE_AUDIT_PUBLISH).items() if value is not None}
     try:
-        change_settings(session, settings)
+        change_settings(session, settings | dict.fromkeys(before))
         yield
     finally:
-        change_settings(session, dict.fromkeys(settings))
+        change_settings(session, dict.fromkeys(settings) | before)

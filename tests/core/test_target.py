@@ -316,6 +316,17 @@ def test_a_run_may_not_publish_to_a_target_that_was_rolled_back_meanwhile() -> N
     assert standing_of(capture_after(TWO), history_of(ONE, announced=2)) is Standing.CHANGED
 
 
+def test_a_change_is_not_added_to_another_table_that_took_the_target_s_place_while_the_run_worked() -> None:
+    """Its stamp had expired already when the run began, so there's none to miss."""
+    late = replace(capture_after(TWO), after_stamp=None)
+    assert standing_of(late, history_of(FOUR, announced=2)) is Standing.MAY_PUBLISH, "the stamp had only expired"
+    for others in ((), (ONE,)):
+        another = TargetHistory("another", Ancestry(others), None, None)
+        assert standing_of(late, another) is Standing.CHANGED
+        full = replace(late, mode=Mode.FULL, from_exclusive=None)
+        assert standing_of(full, another) is Standing.MAY_PUBLISH, "it brings every row itself"
+
+
 def test_only_an_announced_publication_can_be_hidden_by_expiry() -> None:
     mark = capture_after(TWO).target
     assert shows_all_since(mark, history_of(FOUR, announced=2))

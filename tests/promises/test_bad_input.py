@@ -33,7 +33,9 @@ from dagster_ips.errors import (
     UnknownColumnError,
     UnknownTableError,
 )
+from dagster_ips.orchestration.declare.declarations import write_mode_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.run.io_manager import returned
 from tests.support.lake import BY_DATE, SCHEMA, Lake, events
 from tests.support.pipeline import daily, expected_daily, materialize, pipeline
 from tests.support.variants import mostly_slow
@@ -372,3 +374,23 @@ def test_an_asset_whose_upstream_is_read_by_another_io_manager_is_refused_when_d
     playback = ips.iceberg_asset("playback", table="media.playback")
     with pytest.raises(DeclarationError, match="the same io_manager_key"):
         ips.with_incremental(dg.Definitions(assets=[playback, own], resources=managers))
+
+
+@pytest.mark.parametrize("mode", [ips.append(), ips.merge(on=["id"]), ips.overwrite_partitions()])
+@pytest.mark.parametrize("is_checked_at_load", [True, False])
+def test_a_write_mode_for_changes_is_refused_without_an_incremental_input(
+    mode: dict[str, Any], *, is_checked_at_load: bool
+) -> None:
+    """Such a run has no change to write: it would replace every row of a table that it was told to add to."""
+
+    @dg.asset(metadata=mode | ips.table("media.landed"))
+    def landed() -> DataFrame: ...
+
+    def check() -> None:
+        if is_checked_at_load:
+            load(landed)
+        else:
+            returned(object.__new__(DataFrame), write_mode_of(mode, "landed"), landed.key, is_consumer=False)
+
+    with pytest.raises(DeclarationError, match="none of its inputs is incremental"):
+        check()

@@ -48,7 +48,7 @@ class Table:
 
     def branch(self, name: str) -> Branch:
         branch = Branch("lake", self.name, name)
-        branch.create(self.lake.session, head_snapshot_id=None)
+        branch.create(self.lake.session, head=None)
         return branch
 
     def ids(self, branch: Branch) -> list[int]:

@@ -75,7 +75,7 @@ class Table:
     def holding(self, some: Sequence[Row]) -> Branch:
         self.branches += 1
         branch = Branch("lake", "t.some", f"branch{self.branches}")
-        branch.create(self.lake.session, head_snapshot_id=None)
+        branch.create(self.lake.session, head=None)
         # One file per partition, so that a file may contain both rows that are removed and rows that stay.
         self.frame(some).coalesce(1).writeTo(branch.sql_name).append()
         return branch

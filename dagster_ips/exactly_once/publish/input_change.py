@@ -75,7 +75,8 @@ class InputChange:
     are asked for: Spark looks up a table's snapshot as soon as a frame of it is built, and the snapshot may have
     expired by then. ``pruning`` returns a condition that every row meets whose value of a column occurs in the change.
     ``table`` is the upstream's table and ``icdc_table`` the change's, as plans show them. ``is_asked`` says that the
-    asset asked which values changed: for ranges, partitions or parameters. ``types`` are the Iceberg types of the
+    asset asked which values changed: for ranges, partitions or parameters. ``began_late``: rows from before the
+    consumer's ``start`` were left out. ``types`` are the Iceberg types of the
     columns that aren't nested.
     """
 
@@ -86,18 +87,25 @@ class InputChange:
     may_remove_rows: bool
     ignores_removed: bool
     make_net: Callable[[], NetRows]
+    make_removed: Callable[[], DataFrame]
     make_source: Callable[[], DataFrame]
     partitions: AffectedPartitions | None
     pruning: Callable[[str], Predicate]
     table: str
     icdc_table: str
     is_asked: bool = False
+    began_late: bool = False
     types: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def net(self) -> NetRows:
         """The added and removed rows with their weight."""
         return self.make_net()
+
+    @property
+    def removed(self) -> DataFrame:
+        """The rows that were removed, also those whose results stay because of ``on_removed="ignore"``."""
+        return self.make_removed()
 
     @property
     def source(self) -> DataFrame:
@@ -118,8 +126,8 @@ class InputChange:
         return self.partitions is None and any(taken.frame is Frame.SCOPE for taken in self.taken)
 
     def holds_every_row_in(self, taken: TakenFrame) -> bool:
-        """Whether a frame that usually holds only some groups has every row this time."""
-        return self.is_whole and not taken.by_transform
+        """Whether a frame that usually holds only some groups has every row in each run like this one."""
+        return self.is_whole and not (taken.keys or taken.by_transform)
 
     @property
     def groups(self) -> list[TakenFrame]:

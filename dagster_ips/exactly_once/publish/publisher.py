@@ -209,7 +209,7 @@ class Publisher:
         It isn't if an incremental run wrote nothing, so that no consumer of the table is woken.
         """
         with effect(Effect.CREATE_BRANCH):
-            branch.create(self.session, head_snapshot_id=before.head_snapshot_id())
+            branch.create(self.session, head=before.ancestry().head)
         stamp = self.stamp(captures, branch)
         with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
             write(branch, before)

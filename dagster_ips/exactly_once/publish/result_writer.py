@@ -65,7 +65,8 @@ class Result:
     that were the same as now when each row of the target was looked up in them. ``is_derived`` says that a query's plan
     gave the frame and the write mode for this very change; ``affected`` are the keys to replace, if it replaces keys.
     ``own_columns`` are those columns of the frame that are, in every row, an unchanged column of the same name of a
-    changed input. ``aggregates`` are those that it declares for its frame, once they are known.
+    changed input; ``varying`` are those that depend on the clock or on chance. ``aggregates`` are those that it
+    declares for its frame, once they are known.
     """
 
     frame: DataFrame
@@ -81,6 +82,7 @@ class Result:
     is_derived: bool = False
     affected: DataFrame | None = None
     own_columns: frozenset[str] = frozenset()
+    varying: frozenset[str] = frozenset()
     aggregates: Aggregates | None = None
 
     def with_aggregates(self, table: str) -> Result:
@@ -127,7 +129,8 @@ class Result:
             require_followed(self.inputs, made, mode, table=table)
         changed = [taken for change in made.inputs if not change.is_empty for taken in change.fragments]
         own = frozenset(name for name in self.frame.columns if changed and all(made.keeps(name, of) for of in changed))
-        return replace(self, inputs=made.inputs, looked_up=made.looked_up, own_columns=own)
+        varying = made.varying
+        return replace(self, inputs=made.inputs, looked_up=made.looked_up, own_columns=own, varying=varying)
 
     def changes_nothing(self) -> bool:
         """Whether no input has a changed row, so that there is nothing to write. Never in mode ``full``."""
@@ -220,6 +223,7 @@ class Result:
                     on=on,
                     latest_by=latest_by,
                     keeps_newer=not groups,
+                    varying=self.varying,
                     gone=list(self._gone(branch, on)),
                     renewed=renewed,
                     partition_columns=columns,
@@ -306,6 +310,16 @@ class Result:
     def _refuse_removed_rows(self, branch: Branch, *, is_weighted: bool) -> None:
         """Fail unless the result shows what a removed row counted as when it was added: that is subtracted now."""
         for change in self.inputs:
+            if change.began_late and change.removes_rows():
+                raise RemovedRowsError(
+                    table=branch.table,
+                    upstream=change.upstream,
+                    problem="rows from before start= aren't counted in the table, so it is unknown whether the removed "
+                    "ones are",
+                    remedy="Leave start= out and run it once with the run tag dagster_ips/mode=full, which counts all "
+                    'rows; or declare the input with on_removed="ignore".',
+                )
+        for change in self.inputs:
             if is_weighted and self.unchanged.issuperset(self.looked_up):
                 return
             if change.fragments and change.may_remove_rows and not removed(change.net).isEmpty():
@@ -361,9 +375,7 @@ class Result:
     def _renewed(self, on: Sequence[str]) -> Sequence[DataFrame]:
         """The keys whose row was removed upstream, so that another row may take its place."""
         return [
-            distinct_keys(removed(change.net), on)
-            for change in self.inputs
-            if change.fragments and change.may_remove_rows
+            distinct_keys(change.removed, on) for change in self.inputs if change.fragments and change.may_remove_rows
         ]
 
     def _require_same_keys(self, branch: Branch, keys: Sequence[str], change: InputChange) -> None:

@@ -15,6 +15,7 @@ from typing import NoReturn
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.core.log_lines import Event, LogLine
+from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.ranges import quoted
 from dagster_ips.errors import DirectWriteError, PublishError, TargetColumnsChangedError
 from dagster_ips.exactly_once.effects import Effect, effect
@@ -144,10 +145,10 @@ def block(
     opened = Block(publisher, branch, before, consumer)
     try:
         with effect(Effect.CREATE_BRANCH):
-            branch.create(session, head_snapshot_id=before.head_snapshot_id())
+            branch.create(session, head=before.ancestry().head)
         nothing = session.table(branch.sql_name).where("FALSE")
         is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
-        with stamped(session, attempt_properties(branch.name, publisher.run_id)):
+        with stamped(session, attempt_properties(branch.name, publisher.run_id) | {ASSET: consumer}):
             if not is_incremental and before.head_snapshot_id() is not None:
                 with effect(Effect.WRITE_BRANCH):
                     replace_rows(nothing, branch, table_is_empty=False)

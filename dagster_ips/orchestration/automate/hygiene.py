@@ -180,10 +180,8 @@ class _Tidying:
         try:
             for branch, ref in zip(holding, refs, strict=True):
                 head = table.snapshots[table.head_snapshot_id(ref) or 0]
-                age_ms = time.time_ns() // 1_000_000 - head.timestamp_ms
-                retain_days = 1 + max(0, -(-age_ms // _DAY_MS))
                 with effect(Effect.TIDY_UP):
-                    branch.create(session, head_snapshot_id=head.snapshot_id, retain_days=retain_days)
+                    branch.create(session, head=head)
             yield
         finally:
             for branch in holding:

@@ -113,6 +113,7 @@ def consumers_of(assets: dg.AssetsDefinition, metadata: MetadataByKey, default_n
     _require_incremental_views(assets)
     names = incremental_input_names(assets)
     if not names:
+        _require_no_change_to_write(assets, metadata)
         return ()
     _require_frames(assets)
     return tuple(_reading(assets, key, names, metadata, default_namespace) for key in sorted(assets.keys))
@@ -454,6 +455,30 @@ def _require_one_write_mode(key: dg.AssetKey, write_mode: WriteMode | None, *, r
             "it returns an Overwrite, which already says what to replace, but also declares another write mode.",
             "Leave the write mode out of its metadata, or return a DataFrame.",
         )
+
+
+def require_replacing(key: dg.AssetKey, write_mode: WriteMode | None) -> None:
+    """Check the write mode of an asset without incremental inputs.
+
+    Raises:
+        DeclarationError: it writes a change, of which there is none.
+    """
+    if isinstance(write_mode, Append | Merge | OverwritePartitions):
+        _refuse(
+            key,
+            f"it declares {write_mode.declaration}, which writes what changed in an input, but none of its inputs is "
+            "incremental(), so each run would replace all of its rows.",
+            "Declare an input with incremental(). If each run returns the whole table, leave the write mode out. If "
+            "the rows come from elsewhere, write them with your own code, and declare the table with iceberg_asset().",
+        )
+
+
+def _require_no_change_to_write(assets: dg.AssetsDefinition, metadata: MetadataByKey) -> None:
+    """Without a change, each run computes all rows, or all of its partitions, and replaces what is there."""
+    for key in sorted(assets.keys if assets.is_executable else ()):
+        write_mode = write_mode_of(metadata.get(key, {}), key.to_user_string())
+        if not captures_by_itself(assets, key):
+            require_replacing(key, write_mode)
 
 
 def _require_keys_within_partitions(

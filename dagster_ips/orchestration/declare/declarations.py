@@ -384,7 +384,7 @@ def table(
     *,
     partition_by: Sequence[str] = (),
     sort_by: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
+    properties: Mapping[str, str | int | float | bool] | None = None,
 ) -> dict[str, Any]:
     """Declare the table that the first write creates: name, Spark SQL partition and sort expressions, table properties.
 
@@ -398,7 +398,7 @@ def table(
     described = {
         "partition_by": _names(partition_by, "partition_by"),
         "sort_by": _names(sort_by, "sort_by"),
-        "properties": dict(properties or {}),
+        "properties": {name: _property_text(value) for name, value in (properties or {}).items()},
     }
     return {TABLE: described} | ({TABLE_NAME: _table_name("table()", name)} if name else {})
 
@@ -496,6 +496,11 @@ def table_of(key: dg.AssetKey, metadata: Mapping[str, Any], default_namespace: s
     if named:
         return _table_name(key.to_user_string(), str(named))
     return name_of(key.path if len(key.path) > 1 else [*parts_of(default_namespace), *key.path])
+
+
+def _property_text(value: str | float) -> str:
+    """A table property's value: Iceberg's are text, and its words for a boolean are in lower case."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _table_name(asset: str, name: str) -> str:

@@ -35,6 +35,7 @@ from dagster_ips.orchestration.declare.consumers import (
     consumers_of,
     incremental_input_names,
     keys_of_step,
+    require_replacing,
     takes_all,
 )
 from dagster_ips.orchestration.declare.declarations import (
@@ -545,12 +546,14 @@ def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_co
 
     Raises:
         OutputTypeError: it is neither a DataFrame nor an Overwrite.
-        DeclarationError: it is an Overwrite of an asset that can't return one.
+        DeclarationError: it is an Overwrite of an asset that can't return one, or its write mode needs a change.
     """
     asset = key.to_user_string()
     if isinstance(obj, MaintainedRows) and isinstance(declared, ByQuery):
         return Returned(obj.frame, obj.write_mode, is_derived=True, affected=obj.affected)
     if is_frame(obj) and not isinstance(declared, ByQuery):
+        if not is_consumer:
+            require_replacing(key, declared)
         return Returned(obj, declared or Replace())
     if not isinstance(obj, Overwrite):
         raise OutputTypeError(asset=asset, found="nothing" if obj is None else f"a {_type_name(obj)}")

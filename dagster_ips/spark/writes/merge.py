@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -39,6 +39,7 @@ def merge_rows(  # noqa: PLR0913  # all are independent
     renewed: Sequence[DataFrame] | None = None,
     within: str | None = None,
     held: PartitionsHeld = all_held,
+    varying: Collection[str] = (),
 ) -> None:
     """Merge ``frame`` into ``branch`` by the columns ``on``; a null key matches a null key.
 
@@ -48,7 +49,7 @@ def merge_rows(  # noqa: PLR0913  # all are independent
     only by a newer one. Rows of the target whose columns have values of ``gone`` are deleted unless ``frame`` has their
     key. With ``renewed``, which are frames of keys, a row may replace one in the target only if its key is among those.
     All rows that are merged must match ``within``, the run's partitions. Rows of partitions that aren't ``held`` are
-    new.
+    new. Rows that differ only in ``varying`` columns, such as the time of loading, don't tie by ``latest_by``.
 
     Raises:
         OutsidePartitionsError: a row doesn't match ``within``.
@@ -75,7 +76,7 @@ def merge_rows(  # noqa: PLR0913  # all are independent
             rows.writeTo(branch.sql_name).append()
             return
         guard = latest_by if keeps_newer else None
-        matched = _matched(both, there.where(among(prune, touched)), on, guard)
+        matched = _matched(both, there.where(among(prune, touched)), on, guard, varying)
         matched = kept.enter_context(computed_once(matched))
         found = _survey_matched(matched, on)
         if renewed is not None and found.rows:
@@ -158,7 +159,9 @@ def _without_rows(keys: ChangedKeys, rows: DataFrame, there: DataFrame, on: Sequ
     return found.join(rows.alias(_SOURCE), same, "left_anti").withColumn(GONE, F.lit(True))  # noqa: FBT003
 
 
-def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: str | None) -> DataFrame:
+def _matched(
+    rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: str | None, varying: Collection[str]
+) -> DataFrame:
     """The rows whose key the target has, and whether they must replace what is there, or tie with it by ``latest_by``.
 
     It is an inner join, so that Spark may broadcast the rows and leave the target's rows where they are.
@@ -168,12 +171,12 @@ def _matched(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: st
     others = [column for column in rows.columns if column not in (*on, GONE)]
     here = dict(zip(rows.columns, _types(there), strict=False))  # rows have one more column, GONE
     new = dict(zip(rows.columns, _types(rows), strict=True))
-    differs = any_of(
-        [~comparable(_in(_TARGET, c), here[c]).eqNullSafe(comparable(_in(_SOURCE, c), new[c])) for c in others]
-    )
+    changed = {c: ~comparable(_in(_TARGET, c), here[c]).eqNullSafe(comparable(_in(_SOURCE, c), new[c])) for c in others}
+    differs = any_of(list(changed.values()))
     ties = F.lit(False)  # noqa: FBT003
     if latest_by is not None:
-        ties = differs & _in(_SOURCE, latest_by).eqNullSafe(_in(_TARGET, latest_by))
+        ties = any_of([each for c, each in changed.items() if c not in varying])
+        ties &= _in(_SOURCE, latest_by).eqNullSafe(_in(_TARGET, latest_by))
         differs &= _in(_TARGET, latest_by).isNull() | (_in(_SOURCE, latest_by) > _in(_TARGET, latest_by))
     differs |= _in(_SOURCE, GONE)
     shown = [_in(_SOURCE, c) for c in rows.columns]

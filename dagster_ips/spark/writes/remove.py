@@ -48,7 +48,8 @@ def remove_rows(
                 upstream=upstream,
                 problem=f"it has more rows of key {tuple(ambiguous[0])[: len(on)]} ({', '.join(on)}) than were "
                 "removed, so it is unclear which of them to remove",
-                remedy="Name columns in append(remove_on=...) that identify one row.",
+                remedy="Name columns in append(remove_on=...) that identify one row. If the asset makes several of it, "
+                "by explode or a join, use merge() with a frame built on affected(...).",
             )
         # mergeInto gives the target no alias, so its columns are qualified by the last part of its name.
         target = quoted(f"branch_{branch.name}")

@@ -33,6 +33,7 @@ def change(*taken: TakenFrame, upstream: str = "plays", may_remove_rows: bool = 
         may_remove_rows=may_remove_rows,
         ignores_removed=False,
         make_net=_unasked,
+        make_removed=_unasked,
         make_source=_unasked,
         partitions=None,
         pruning=lambda _: Predicate("TRUE"),
@@ -55,10 +56,15 @@ def test_a_merge_of_whole_partitions_deletes_the_keys_that_they_lost() -> None:
     assert change(scope).groups == [scope]
 
 
-@pytest.mark.parametrize("columns", [(), ("day",)], ids=["unknown partitions", "partitions of other columns"])
+def test_a_merge_of_every_row_is_fine_when_the_changed_partitions_are_unknown() -> None:
+    """As after a change of the upstream's partition spec: such a run replaces everything."""
+    require_merge(["id"], change(TakenFrame(Frame.SCOPE, "__ips_1")))
+
+
+@pytest.mark.parametrize("columns", [(), ("day",)], ids=["partitions by a transform", "partitions of other columns"])
 def test_a_merge_of_partitions_that_do_not_say_which_keys_were_lost_is_refused(columns: tuple[str, ...]) -> None:
     with pytest.raises(UnfitFrameError, match="part of the merge key"):
-        require_merge(["id"], change(TakenFrame(Frame.SCOPE, "__ips_1", columns)))
+        require_merge(["id"], change(TakenFrame(Frame.SCOPE, "__ips_1", columns, by_transform=not columns)))
 
 
 def test_a_row_removed_from_one_input_is_not_looked_for_by_a_key_that_is_computed_for_another() -> None:
