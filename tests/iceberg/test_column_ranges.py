@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import struct
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,6 +88,16 @@ def test_a_nan_partition_makes_the_range_open_whatever_the_order_of_files(
     found = change_range(changes, metadata, "amount")
     assert found.since("amount") == found.between("amount") == "TRUE"
     assert partition_values(changes, metadata, "amount") is None
+
+
+def test_a_bound_that_is_nan_leaves_its_side_open(tmp_path: Path) -> None:
+    """Old writers of ORC files report NaN for both bounds if it is the first value of a file."""
+    metadata = Source(tmp_path).lake.load(TABLE, asset="daily")
+    field = metadata.columns["amount"].field_id
+    bounds = [{field: struct.pack("<d", amount)} for amount in (math.nan, 1.0)]
+    for some in (bounds, bounds[::-1]):
+        files = tuple(DataFile("a.orc", 0, 1, 1, {}, lower_bounds=each, upper_bounds=each) for each in some)
+        assert change_range(ChangeSet(files), metadata, "amount").between("amount") == "TRUE"
 
 
 def test_a_partition_field_that_a_file_does_not_name_is_unknown_rather_than_null(tmp_path: Path) -> None:

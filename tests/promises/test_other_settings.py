@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from pathlib import Path
 from unittest.mock import patch
 
 import dagster as dg
@@ -166,3 +167,35 @@ def test_statements_find_old_rows_by_a_column_that_was_added_with_a_default(
 
     materialize(of(lake, own), instance, "own")
     assert lake.rows("media.own") == Counter([(1, "basic", "added"), (1, "basic", "source")])
+
+
+def test_a_file_that_is_removed_added_again_and_compacted_between_two_runs_is_read(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    """The rows that were deleted from it are back: such a delete doesn't apply to a file that is added later."""
+
+    @dg.asset(ins={"up": ips.incremental()}, metadata=ips.append(remove_on=["id"]) | ips.table("media.copied"))
+    def copied(up: ips.IcdcView) -> DataFrame:
+        return up.added
+
+    folder = f"file://{lake.folder}/landed"
+    lake.session.range(10).coalesce(1).write.parquet(folder)
+    (path,) = (f"file://{each}" for each in Path(lake.folder, "landed").glob("*.parquet"))
+    properties = "'format-version' = '2', 'write.delete.mode' = 'merge-on-read'"
+    lake.sql(f"CREATE TABLE lake.media.up (id BIGINT) USING iceberg TBLPROPERTIES ({properties})")
+
+    def add_file() -> None:
+        lake.catalog.client.load_table("media.up").add_files([path], check_duplicate_files=False)
+        lake.sql("REFRESH TABLE lake.media.up")
+
+    add_file()
+    lake.sql("DELETE FROM lake.media.up WHERE id = 3")
+    definitions = of(lake, copied)
+    materialize(definitions, instance, "copied")
+    lake.sql("DELETE FROM lake.media.up")
+    add_file()
+    lake.sql(
+        "CALL lake.system.rewrite_data_files(table => 'media.up', options => map('rewrite-all', 'true'))"
+    ).collect()
+    materialize(definitions, instance, "copied")
+    assert lake.rows("media.copied") == Counter((number,) for number in range(10))
