@@ -102,13 +102,16 @@ def target_histories(metadata: TableMetadata, edges: Iterable[Edge]) -> dict[Edg
     }
 
 
-def partitions_read(metadata: TableMetadata, line: Edge) -> dict[str, Watermark]:
-    """Up to where each partition has read, according to the newest stamp of ``line`` in ``main`` that names it."""
+def partitions_read(metadata: TableMetadata, line: Edge, division: str) -> dict[str, Watermark]:
+    """Up to where each partition has read, according to the newest stamp of ``line`` in ``main`` that names it.
+
+    Stamps from when partitions meant something else than by ``division`` don't count: their keys are no partitions now.
+    """
     read: dict[str, Watermark] = {}
     for snapshot in metadata.ancestry().snapshots:
-        if stamp := snapshot.summary.get(EDGE + line.id):
-            value = json.loads(stamp)
-            read = _read_by_partition(value) | read
+        stamp = snapshot.summary.get(EDGE + line.id)
+        if stamp and _is_divided_by(division, stamp):
+            read = _read_by_partition(json.loads(stamp)) | read
     return read
 
 

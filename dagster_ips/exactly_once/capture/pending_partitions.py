@@ -132,7 +132,7 @@ class PartitionWatch:
             line = self._with_consumed(line, tracked)
         elif known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
             states = self._every_state(line.edge, tracked)
-            for read in (self._being_read(states), self._read_up_to(line.edge, states)):
+            for read in (self._being_read(states), self._read_up_to(line.edge, states, slicing)):
                 line = with_rows_read(line, known.scanned, source, tracked, read)
         line = self._with_newcomers(line, tracked, source)
         back = self._taken_back(line.edge, slicing)
@@ -181,14 +181,14 @@ class PartitionWatch:
         captured = {key: state.in_flight.to_inclusive for key, state in states.items() if state.in_flight}
         return {key: to for key, to in captured.items() if to is not None}
 
-    def _read_up_to(self, line: Edge, states: Mapping[str, EdgeState]) -> dict[str, Watermark | None]:
+    def _read_up_to(self, line: Edge, states: Mapping[str, EdgeState], slicing: Slicing) -> dict[str, Watermark | None]:
         """Up to where each partition has read, None where that is unknown.
 
         If stamps have expired, the cursors and the announcements in the table say so.
         """
         if self.target is None:
             return {}
-        read: dict[str, Watermark | None] = dict(partitions_read(self.target, line))
+        read: dict[str, Watermark | None] = dict(partitions_read(self.target, line, slicing.division))
         if not self.target.ancestry().is_whole:
             histories = histories_of(self.storage, self.target, states.values())
             for key, state in states.items():
@@ -215,7 +215,7 @@ class PartitionWatch:
         assert scanned is not None  # noqa: S101  # it was looked
         states = self._every_state(line.edge, tracked)
         consumed = {key for key, state in states.items() if state != EdgeState(state.edge)}
-        consumed |= self._read_up_to(line.edge, states).keys()
+        consumed |= self._read_up_to(line.edge, states, slicing).keys()
         if self.target is not None and last_divided_otherwise(self.target, line.edge, slicing.division):
             consumed |= states.keys()
         keys = frozenset[str]().union(*[slicing.taken_by(key) for key in consumed])

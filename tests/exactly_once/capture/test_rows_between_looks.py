@@ -16,7 +16,10 @@ from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.iceberg import file_values
 from dagster_ips.iceberg.stamps import announcement, owner_properties, stamp_properties, target_histories
+from dagster_ips.orchestration.declare.partition_definitions import partition_keys
+from dagster_ips.orchestration.declare.partition_mappings import MappedKeys
 from tests.exactly_once.capture.test_unknown_partitions import (
     BY_DAY,
     DAYS,
@@ -105,6 +108,40 @@ def test_after_partitions_were_redefined_those_whose_rows_are_gone_are_computed_
     assert plays.pending(REGIONS, "region") == {"eu", "us"}
     plays.compute(plays.tracked(REGIONS, "region"), "eu", "us")
     assert plays.pending(REGIONS, "region") == set()
+
+
+def test_days_of_two_stages_can_become_hours(plays: PlaysWithTarget) -> None:
+    """What a day's stamp says is about no hour, so it isn't asked which upstream partitions that day would take."""
+
+    def of_both(definition: dg.PartitionsDefinition[str]) -> TrackedInput:
+        keys = partition_keys(definition, "at", plays.instance, asset="plays")
+        mapping = dg.TimeWindowPartitionMapping()
+        slicing = MappedKeys(keys, mapping, definition, definition, plays.instance, keys.division)
+        return TrackedInput("plays", TABLE, slicing=slicing)
+
+    hours = dg.HourlyPartitionsDefinition(start_date=f"{days_ago(3)}-00:00")
+    plays.create()
+    plays.append([{"at": dt.datetime.combine(days_ago(1), dt.time(hour=3))}])
+    plays.compute(of_both(DAYS), YESTERDAY)
+    assert f"{YESTERDAY}-03:00" in plays.pending_of(of_both(hours))
+    plays.compute(of_both(hours), *plays.pending_of(of_both(hours)))
+    assert plays.pending_of(of_both(hours)) == set()
+
+
+def test_days_can_get_a_second_dimension_whatever_the_runs_process_has_read(
+    plays: PlaysWithTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS})
+    columns = {"day": "day", "region": "region"}
+    plays.create()
+    plays.append([{"day": days_ago(day), "region": region} for day in (1, 2) for region in ("eu", "us")])
+    plays.compute(plays.tracked(DAYS, "day"), YESTERDAY, str(days_ago(2)))
+    pending = plays.pending(both, columns)
+    assert f"{YESTERDAY}|eu" in pending
+    monkeypatch.setattr(file_values, "_KEPT", file_values._ValuesCache())
+    plays.compute(plays.tracked(both, columns), *pending)
+    assert plays.pending(both, columns) == set()
+    assert not plays.store.get_line(LINE).touched
 
 
 @pytest.mark.parametrize("ignores", [False, True])

@@ -81,8 +81,11 @@ class Plays:
         return TrackedInput("plays", TABLE, slicing=slicing, policies=policies or InputPolicies())
 
     def pending(self, definition: Definition, expression: object) -> set[str]:
+        return self.pending_of(self.tracked(definition, expression))
+
+    def pending_of(self, tracked: TrackedInput) -> set[str]:
         watch = PartitionWatch(self.lake.storage, self.store, "out", self.lake.find(TARGET))
-        return set(watch.pending(self.tracked(definition, expression), self.lake.load(TABLE, asset="test")))
+        return set(watch.pending(tracked, self.lake.load(TABLE, asset="test")))
 
     def run(
         self, definition: Definition, expression: object, *keys: str, ignore: bool = False, anew: bool = False
