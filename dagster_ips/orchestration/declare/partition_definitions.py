@@ -377,19 +377,20 @@ class _MultiKeys:
         def may_be(parts: Mapping[str, str]) -> bool:
             return all(each.possible(named[name], [parts[name]]) for name, each in self.dimensions.items())
 
-        return frozenset(key for key in keys if may_be(self._parts(key)))
+        return frozenset(key for key, parts in self._parts_of(keys).items() if may_be(parts))
 
     def predicate(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> Predicate:
-        rows = {tuple(self._parts(key)[name] for name in self.dimensions) for key in keys}
+        rows = {tuple(parts[name] for name in self.dimensions) for parts in self._parts_of(keys).values()}
         return _any_of(_of_dimensions(list(self.dimensions.values()), rows, kinds))
 
     def known(self) -> frozenset[str]:
         return frozenset(self.definition.get_partition_keys(dynamic_partitions_store=self.instance))
 
     def outside(self, keys: Collection[str]) -> frozenset[str]:
-        parts = {key: self._parts(key) for key in keys}
+        parts = self._parts_of(keys)
         outside = {name: each.outside({of[name] for of in parts.values()}) for name, each in self.dimensions.items()}
-        return frozenset(key for key, of in parts.items() if any(of[name] in outside[name] for name in of))
+        inside = {key for key, of in parts.items() if all(of[name] not in outside[name] for name in of)}
+        return frozenset(keys) - inside
 
     def landmarks(self) -> frozenset[str]:
         return frozenset(
@@ -404,8 +405,7 @@ class _MultiKeys:
 
     def to_be_added(self, keys: Collection[str]) -> frozenset[str]:
         # A key with a future time window isn't missing yet, even if another dimension's partition must be added first.
-        missing = frozenset(keys) - self.known()
-        parts = {key: self._parts(key) for key in missing}
+        parts = self._parts_of(frozenset(keys) - self.known())
         of_now = {
             name: each.known() | each.to_be_added({of[name] for of in parts.values()})
             for name, each in self.dimensions.items()
@@ -415,8 +415,10 @@ class _MultiKeys:
     def _joined(self, parts: Mapping[str, str]) -> str:
         return dg.MultiPartitionKey(dict(parts))
 
-    def _parts(self, key: str) -> Mapping[str, str]:
-        return self.definition.get_partition_key_from_str(key).keys_by_dimension
+    def _parts_of(self, keys: Iterable[str]) -> dict[str, Mapping[str, str]]:
+        """The parts of each key, without keys from when there were other dimensions."""
+        there = (key for key in keys if key.count(_DELIMITER) == len(self.dimensions) - 1)
+        return {key: self.definition.get_partition_key_from_str(key).keys_by_dimension for key in there}
 
 
 def _of_dimension(found: KeysFound) -> KeysFound:

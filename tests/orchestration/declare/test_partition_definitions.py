@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dagster_ips.core.partition_keys import ColumnKind, PartitionKeys
+from dagster_ips.core.partition_keys import ColumnKind, PartitionKeys, Span
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 
 ZONES = ["Europe/Berlin", "Asia/Beirut", "America/Havana", "Australia/Lord_Howe", "UTC"]
@@ -94,3 +94,15 @@ def test_days_left_out_of_a_definition_have_no_key(instance: dg.DagsterInstance)
     found = keys.of_values([(friday,), (saturday,)])
 
     assert (found.keys, found.unmapped) == ({"2026-01-02"}, ("2026-01-03",))
+
+
+def test_keys_from_when_there_were_other_dimensions_are_outside(instance: dg.DagsterInstance) -> None:
+    both = dg.MultiPartitionsDefinition(
+        {"day": dg.DailyPartitionsDefinition("2026-01-01"), "region": dg.StaticPartitionsDefinition(["eu", "us"])}
+    )
+    keys = partition_keys(both, {"day": "d", "region": "r"}, instance, asset="x")
+    found = keys.of_file([Span(dt.date(2026, 1, 1), dt.date(2026, 1, 9)), Span("eu", "us")])
+
+    assert keys.outside({"2026-01-05", "2026-01-05|eu", "2026-01-05|asia"}) == {"2026-01-05", "2026-01-05|asia"}
+    assert keys.possible(found, {"2026-01-05", "2026-01-05|eu"}) == {"2026-01-05|eu"}
+    assert keys.to_be_added({"2026-01-05"}) == set()
