@@ -102,6 +102,7 @@ class MappedKeys:
     def taken_by(self, consumer_key: str) -> frozenset[str]:
         """The upstream's partitions by the mapping, including those that don't exist yet."""
         if consumer_key not in self._taken:
+            _ = self._there  # found first: then a partition that comes in between is taken or left out, never neither
             result = self.mapping.get_upstream_mapped_partitions_result_for_partitions(
                 self.consumer.subset_with_partition_keys([consumer_key]),
                 self.consumer,

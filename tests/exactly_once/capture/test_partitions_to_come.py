@@ -386,3 +386,13 @@ def test_lost_or_restored_cursors_forget_no_row_that_waits_for_its_partition(
         lives.all_that_waits_is_run()
     finally:
         lives.teardown()
+
+
+def test_a_partition_that_comes_during_a_capture_is_taken_or_left_out() -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("titles", ["a"])
+        keys = partition_keys(TITLES, "title", instance, asset="plays")
+        slicing = MappedKeys(keys, dg.AllPartitionMapping(), TITLES, REGIONS, instance, "of the test")
+        taken = slicing.taken_by("eu")
+        instance.add_dynamic_partitions("titles", ["b"])
+        assert taken | slicing.left_out("eu", {"a", "b"}) == {"a", "b"}
