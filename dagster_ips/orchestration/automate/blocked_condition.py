@@ -21,7 +21,7 @@ from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG
 from dagster_ips.core.retry import RetryState
 from dagster_ips.errors import IpsError
 from dagster_ips.orchestration.declare.declarations import code_of
-from dagster_ips.orchestration.watch.failed_runs import WHOLE, failed_runs
+from dagster_ips.orchestration.watch.failed_runs import WHOLE, failed_among, tried_runs
 from dagster_ips.orchestration.watch.watched_tables import ByAsset, WatchedInputs, watched_of
 
 
@@ -56,9 +56,10 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
         if watched is None or context.candidate_subset.is_empty:
             return AutomationResult(context, context.get_empty_subset(), cursor=context.cursor)
         partitioned = context.partitions_def
-        failed = failed_runs(view.instance, context.key, is_partitioned=partitioned is not None)
+        tried = tried_runs(view.instance, context.key, is_partitioned=partitioned is not None)
+        failed = failed_among(tried, view.instance, context.key)
         watched.watched.failed[watched.name] = {key: record.dagster_run.run_id for key, record in failed.items()}
-        states = _states(context.cursor, failed)
+        states = _states(context.cursor, tried)
         asked = context.candidate_subset.expensively_compute_partition_keys() if partitioned and failed else {WHOLE}
         blocked = set()
         retried = sorted(asked & failed.keys())
@@ -120,10 +121,10 @@ def blocked_at_last_tick(instance: DagsterInstance, asset: dg.AssetKey) -> froze
     return frozenset()
 
 
-def _states(cursor: str | None, failed: Mapping[str, RunRecord]) -> dict[str, RetryState]:
-    """The stored retry states of what is still failed."""
+def _states(cursor: str | None, tried: Mapping[str, RunRecord]) -> dict[str, RetryState]:
+    """The stored retry states of what is still failed, or tried again right now."""
     stored = json.loads(cursor) if cursor else {}
-    return {key: RetryState(**each) for key, each in stored.items() if key in failed and isinstance(each, dict)}
+    return {key: RetryState(**each) for key, each in stored.items() if key in tried and isinstance(each, dict)}
 
 
 def _text(states: Mapping[str, RetryState]) -> str:

@@ -23,7 +23,19 @@ def failed_runs(instance: DagsterInstance, asset: dg.AssetKey, *, is_partitioned
     Runs in which the asset's own step never began, because another step failed or yielded nothing, don't count. Neither
     do staged runs, which write to branches.
     """
-    found = _failed_partitions(instance, asset) if is_partitioned else _failed_asset(instance, asset)
+    return failed_among(tried_runs(instance, asset, is_partitioned=is_partitioned), instance, asset)
+
+
+def tried_runs(instance: DagsterInstance, asset: dg.AssetKey, *, is_partitioned: bool) -> Mapping[str, RunRecord]:
+    """The newest run of each partition, if it hasn't materialized it, or not yet: it may be at work."""
+    return _tried_partitions(instance, asset) if is_partitioned else _tried_asset(instance, asset)
+
+
+def failed_among(
+    tried: Mapping[str, RunRecord], instance: DagsterInstance, asset: dg.AssetKey
+) -> Mapping[str, RunRecord]:
+    """Those of ``tried_runs`` that ``failed_runs`` returns."""
+    found = {key: record for key, record in tried.items() if record.dagster_run.status in _OVER}
     runs = {record.dagster_run.run_id: record.dagster_run for record in found.values()}
     skipped = {run_id for run_id, run in runs.items() if STAGED_TAG in run.tags or _was_skipped(instance, run, asset)}
     return {key: record for key, record in found.items() if record.dagster_run.run_id not in skipped}
@@ -57,22 +69,21 @@ def _node(event: dg.DagsterEvent) -> str:
     return (event.step_key or "").partition(".")[0]
 
 
-def _failed_asset(instance: DagsterInstance, asset: dg.AssetKey) -> Mapping[str, RunRecord]:
-    """The newest run of an asset without partitions, if it ended and the asset wasn't materialized in the meantime."""
+def _tried_asset(instance: DagsterInstance, asset: dg.AssetKey) -> Mapping[str, RunRecord]:
     planned = instance.event_log_storage.get_latest_planned_materialization_info(asset)
     record = instance.get_run_record_by_id(planned.run_id) if planned else None
-    if planned is None or record is None or record.dagster_run.status not in _OVER:
+    if planned is None or record is None:
         return {}
     of_asset = instance.get_asset_records([asset])
     materialized = of_asset[0].asset_entry.last_materialization_storage_id if of_asset else None
     return {} if materialized is not None and materialized > planned.storage_id else {WHOLE: record}
 
 
-def _failed_partitions(instance: DagsterInstance, asset: dg.AssetKey) -> Mapping[str, RunRecord]:
+def _tried_partitions(instance: DagsterInstance, asset: dg.AssetKey) -> Mapping[str, RunRecord]:
     storage = instance.event_log_storage
     tried = storage.get_latest_asset_partition_materialization_attempts_without_materializations(asset)
     if not tried:
         return {}
-    over = dg.RunsFilter(run_ids=sorted({run_id for run_id, _ in tried.values()}), statuses=list(_OVER))
-    records = {record.dagster_run.run_id: record for record in instance.get_run_records(over)}
+    of_tries = dg.RunsFilter(run_ids=sorted({run_id for run_id, _ in tried.values()}))
+    records = {record.dagster_run.run_id: record for record in instance.get_run_records(of_tries)}
     return {key: records[run_id] for key, (run_id, _) in tried.items() if run_id in records}

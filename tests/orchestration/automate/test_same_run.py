@@ -207,6 +207,38 @@ def test_what_was_tried_for_good_is_tried_again_once_its_query_or_declaration_is
     assert requests(after, later=dt.timedelta(days=2))
 
 
+@pytest.mark.parametrize("days", [None, DAYS], ids=["whole", "by partition"])
+def test_a_tick_while_a_retry_is_at_work_does_not_forget_the_failures_before_it(
+    tables: Tables, instance: dg.DagsterInstance, days: dg.PartitionsDefinition[str] | None
+) -> None:
+    """In the partitioned asset, another partition is pending in each tick."""
+    condition = ips.pending() & ~ips.blocked() & ~dg.AutomationCondition.in_progress()
+    daily = consumer("daily", "playback", days, automation_condition=condition)
+    defined, cursor, now = definitions(tables, daily), None, dt.datetime.now(dt.UTC)
+    bad = "2026-01-01" if days else None
+
+    def is_requested(*, later: dt.timedelta) -> bool:
+        nonlocal cursor
+        result = dg.evaluate_automation_conditions(
+            defs=defined, instance=instance, cursor=cursor, evaluation_time=now + later
+        )
+        cursor = result.cursor
+        return bad in result.get_requested_partitions(daily.key)
+
+    assert is_requested(later=dt.timedelta(0))
+    for _ in range(5):
+        run = instance.create_run_for_job(
+            defined.resolve_implicit_global_asset_job_def(),
+            asset_selection=frozenset([daily.key]),
+            tags={"dagster/partition": bad} if bad else {},
+            status=dg.DagsterRunStatus.STARTED,
+        )
+        assert not is_requested(later=dt.timedelta(0))
+        instance.report_run_failed(run)
+        assert not is_requested(later=dt.timedelta(0))
+    assert not is_requested(later=dt.timedelta(days=1))
+
+
 def fail(instance: dg.DagsterInstance, asset: dg.AssetKey, request: dg.RunRequest) -> None:
     """Run the requested partition of the asset so that it fails."""
 
