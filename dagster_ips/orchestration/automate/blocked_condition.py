@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -59,28 +60,16 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
         tried = tried_runs(view.instance, context.key, is_partitioned=partitioned is not None)
         failed = failed_among(tried, view.instance, context.key)
         watched.watched.failed[watched.name] = {key: record.dagster_run.run_id for key, record in failed.items()}
-        states = _states(context.cursor, tried)
+        states = retry_states(json.loads(context.cursor) if context.cursor else {}, tried)
         asked = context.candidate_subset.expensively_compute_partition_keys() if partitioned and failed else {WHOLE}
-        blocked = set()
         retried = sorted(asked & failed.keys())
         fingerprints = self._fingerprints(context, watched, retried) if retried else {}
-        for key in retried:
-            record = failed[key]
-            run = record.dagster_run
-            known = states.get(key, RetryState())
-            states[key] = known.after_failure(
-                fingerprints.get(key, known.fingerprint),
-                run.run_id,
-                is_alone=run.tags.get(RANGE_START_TAG) == run.tags.get(RANGE_END_TAG),
-            )
-            waited = context.evaluation_time.timestamp() - (record.end_time or 0.0)
-            if states[key].is_blocked(seconds_since_failure=waited):
-                blocked.add(key)
+        blocked = count_failures(states, {key: failed[key] for key in retried}, fingerprints, context.evaluation_time)
         if partitioned and blocked:
             subset = view.get_subset_from_partition_keys(context.key, partitioned, blocked)
         else:
             subset = context.candidate_subset if blocked else context.get_empty_subset()
-        return AutomationResult(context, subset, cursor=_text(states))
+        return AutomationResult(context, subset, cursor=json.dumps(as_plain(states)))
 
     def _fingerprints(
         self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs, keys: Sequence[str]
@@ -121,11 +110,31 @@ def blocked_at_last_tick(instance: DagsterInstance, asset: dg.AssetKey) -> froze
     return frozenset()
 
 
-def _states(cursor: str | None, tried: Mapping[str, RunRecord]) -> dict[str, RetryState]:
-    """The stored retry states of what is still failed, or tried again right now."""
-    stored = json.loads(cursor) if cursor else {}
+def retry_states(stored: Mapping[str, Any], tried: Mapping[str, RunRecord]) -> dict[str, RetryState]:
+    """The ``stored`` retry states of what is still failed, or tried again right now."""
     return {key: RetryState(**each) for key, each in stored.items() if key in tried and isinstance(each, dict)}
 
 
-def _text(states: Mapping[str, RetryState]) -> str:
-    return json.dumps({key: asdict(each) for key, each in states.items()})
+def count_failures(
+    states: dict[str, RetryState],
+    failed: Mapping[str, RunRecord],
+    fingerprints: Mapping[str, str],
+    now: dt.datetime,
+) -> set[str]:
+    """Count the ``failed`` runs in ``states``; returns which of them aren't to be tried again yet."""
+    blocked = set()
+    for key, record in failed.items():
+        run, known = record.dagster_run, states.get(key, RetryState())
+        states[key] = known.after_failure(
+            fingerprints.get(key, known.fingerprint),
+            run.run_id,
+            is_alone=run.tags.get(RANGE_START_TAG) == run.tags.get(RANGE_END_TAG),
+        )
+        if states[key].is_blocked(seconds_since_failure=now.timestamp() - (record.end_time or 0.0)):
+            blocked.add(key)
+    return blocked
+
+
+def as_plain(states: Mapping[str, RetryState]) -> dict[str, dict[str, Any]]:
+    """``states`` as they are stored."""
+    return {key: asdict(each) for key, each in states.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -11,8 +12,12 @@ from dagster import AutomationCondition, AutomationContext, AutomationResult
 
 from dagster_ips.core.valid_through import ALWAYS, period_begin
 from dagster_ips.errors import DeclarationError, IpsError
+from dagster_ips.orchestration.automate.blocked_condition import as_plain, count_failures, retry_states
 from dagster_ips.orchestration.automate.conditions import with_parts
+from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.watch.asset_completeness import Completeness, Tick
+from dagster_ips.orchestration.watch.failed_runs import failed_among, tried_runs
+from dagster_ips.orchestration.watch.run_at_work import UNFINISHED
 
 
 class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
@@ -61,7 +66,10 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
         return f"{what} is complete in {self.upstream.to_user_string()}"
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
-        """The partitions whose windows are complete; with ``every``, all of the asset until it has run since then."""
+        """The partitions whose windows are complete; with ``every``, all of the asset until it has run since then.
+
+        Without what a run is at work on, and what has failed and waits for its next try.
+        """
         if self._completeness is None:
             raise DeclarationError(
                 asset=context.key.to_user_string(),
@@ -75,29 +83,21 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
         except IpsError as error:  # It doesn't hold up other assets.
             context.log.error("can't tell when %s is complete: %s", self.upstream.to_user_string(), error)  # noqa: TRY400  # says it all
             through = None
+        # When the newest complete period ends, when it was first seen to be complete, and what has failed since.
+        end, since, *failures = json.loads(context.cursor) if context.cursor else (None, 0.0)
+        due: Any = context.get_empty_subset()
         if self._every is not None:
-            return self._of_periods(context, through, self._every)
-        if through is None or not isinstance(context.partitions_def, dg.TimeWindowPartitionsDefinition):
-            return AutomationResult(context, context.get_empty_subset())
-        return AutomationResult(context, _complete(context, context.partitions_def, through))
-
-    def _of_periods(
-        self, context: AutomationContext[dg.AssetKey], through: dt.datetime | None, every: dt.timedelta
-    ) -> AutomationResult[dg.AssetKey]:
-        """The result for an asset without time partitions.
-
-        The cursor holds the end of the newest complete period, and when it was first seen to be complete.
-        """
-        seen: list[float] | None = json.loads(context.cursor) if context.cursor else None
-        if through is not None and through != ALWAYS:
-            end = period_begin(through, every).timestamp()
-            if seen is None or end > seen[0]:
-                seen = [end, context.evaluation_time.timestamp()]
-        if seen is None:
-            return AutomationResult(context, context.get_empty_subset())
-        is_due = _made_since(context) < seen[1]
-        found = context.candidate_subset if is_due else context.get_empty_subset()
-        return AutomationResult(context, found, cursor=json.dumps(seen))
+            newest = None if through in (None, ALWAYS) else period_begin(through, self._every).timestamp()
+            if newest is not None and (end is None or newest > end):
+                end, since = newest, context.evaluation_time.timestamp()
+            if end is not None and _made_since(context) < since:
+                due = context.candidate_subset
+        elif through is not None and isinstance(context.partitions_def, dg.TimeWindowPartitionsDefinition):
+            due = _complete(context, context.partitions_def, through)
+        if due.is_empty:
+            return AutomationResult(context, due, cursor=json.dumps([end, since, *failures]))
+        found, states = _without_tried(context, due, failures[0] if failures else {}, end)
+        return AutomationResult(context, found, cursor=json.dumps([end, since, states]))
 
 
 def valid_through(
@@ -108,7 +108,8 @@ def valid_through(
     For an asset partitioned by time, it holds for each partition whose window is complete: to run each one once,
     combine it with Dagster's ``missing()``. For other assets, give the period with ``every`` (counted from the epoch,
     in UTC): it holds from when another period is complete until a run launched after that has materialized the asset.
-    Late data doesn't make anything incomplete again.
+    Late data doesn't make anything incomplete again. It doesn't hold while a run is at work on the asset or partition,
+    or while it has failed and waits for a retry, as in ``blocked``.
 
     Example:
         >>> (valid_through("playback_daily") & AutomationCondition.missing()).name
@@ -137,6 +138,27 @@ def _complete(
     if not keys:
         return context.get_empty_subset()
     return context.asset_graph_view.get_subset_from_partition_keys(context.key, partitions, keys)
+
+
+def _without_tried(
+    context: AutomationContext[dg.AssetKey],
+    due: Any,  # noqa: ANN401  # as above
+    stored: Mapping[str, Any],
+    period: float | None,
+) -> tuple[Any, dict[str, dict[str, Any]]]:
+    """What of ``due`` no run is at work on or has failed to make just now; and the retry states to store."""
+    view, partitions = context.asset_graph_view, context.partitions_def
+    tried = tried_runs(view.instance, context.key, is_partitioned=partitions is not None)
+    failed = failed_among(tried, view.instance, context.key)
+    states, node = retry_states(stored, tried), context.asset_graph.get(context.key)
+    fingerprint = json.dumps([period, code_of(node.code_version, node.metadata)])
+    held = count_failures(states, failed, dict.fromkeys(failed, fingerprint), context.evaluation_time)
+    held |= {key for key, record in tried.items() if record.dagster_run.status in UNFINISHED}
+    if partitions is None:
+        return (context.get_empty_subset() if held else due), as_plain(states)
+    if held := held and held & due.expensively_compute_partition_keys():
+        due = due.compute_difference(view.get_subset_from_partition_keys(context.key, partitions, held))
+    return due, as_plain(states)
 
 
 def _made_since(context: AutomationContext[dg.AssetKey]) -> float:
