@@ -11,7 +11,7 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp
 from dagster_ips.core.log_lines import Event, LogLine, Tell, tell_nobody
 from dagster_ips.core.ownership import ASSET, Consent
-from dagster_ips.core.target import Standing, TargetHistory, committed, standing_of
+from dagster_ips.core.target import Standing, TargetHistory, committed, is_older, standing_of
 from dagster_ips.errors import (
     CaptureVoidError,
     IpsError,
@@ -35,6 +35,7 @@ from dagster_ips.iceberg.stamps import (
     division_properties,
     divisions_of,
     is_of_attempt,
+    last_divided_otherwise,
     published,
     stamp_properties,
     target_histories,
@@ -375,7 +376,7 @@ def published_by_another(
         PublishError: the target's newest stamp isn't the one from when the capture began, nor that of a later capture:
             the target was changed from outside, and what the capture builds on may be gone. Or a full run was
             requested, and what another run published meanwhile isn't one. Or another run may have published something
-            that has expired already.
+            that has expired already. Or the partitions were redefined, and a run that knows it has published.
     """
     superseded = []
     histories = histories_since(storage, target, {capture.edge: capture.target for capture in captures})
@@ -388,7 +389,29 @@ def published_by_another(
                 pass
             case problem:
                 raise PublishError(table=target.table, branch="main", problem=problem.format(edge=capture.edge))
+    if not superseded:
+        _require_same_division(target, captures)
     return superseded
+
+
+def _require_same_division(target: TableMetadata, captures: Sequence[Capture]) -> None:
+    """Fail if a run has published rows of redefined partitions after incremental ``captures`` were taken.
+
+    When they were taken, everything that was divided otherwise was older than the mark of their states: otherwise all
+    would be recomputed.
+
+    Raises:
+        PublishError: a run has.
+    """
+    others = {line: last_divided_otherwise(target, line, of) for line, of in divisions_of(captures).items()}
+    for capture in captures:
+        other = others.get(capture.edge.line)
+        if capture.mode is Mode.INCREMENTAL and other and is_older(capture.target, other):
+            problem = (
+                f"the partitions were redefined after this run had captured {capture.edge}, and another run has "
+                f"published since, which may have written the same rows"
+            )
+            raise PublishError(table=target.table, branch="main", problem=problem)
 
 
 def _require_all_superseded(

@@ -11,11 +11,14 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
+from dagster_ips.core.capture import Mode
 from dagster_ips.core.target import committed
+from dagster_ips.errors import PublishError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.publish.publisher import published_by_another
 from dagster_ips.iceberg import file_values
 from dagster_ips.iceberg.stamps import announcement, owner_properties, stamp_properties, target_histories
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
@@ -142,6 +145,31 @@ def test_days_can_get_a_second_dimension_whatever_the_runs_process_has_read(
     plays.compute(plays.tracked(both, columns), *pending)
     assert plays.pending(both, columns) == set()
     assert not plays.store.get_line(LINE).touched
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_run_from_before_partitions_were_redefined_does_not_publish_its_change_once_another_has_published(
+    plays: PlaysWithTarget, *, is_whole: bool
+) -> None:
+    """Its row is in the table already: the partition that has it now was recomputed."""
+    before = TrackedInput("plays", TABLE) if is_whole else plays.tracked(DAYS, "day")
+    keys = () if is_whole else (YESTERDAY,)
+    plays.create()
+    plays.append([{"day": days_ago(1), "region": "eu"}])
+    plays.compute(before, *keys)
+    plays.append([{"day": days_ago(1), "region": "eu"}])
+    late = plays.capture(before, *keys)
+    assert late.capture.mode is Mode.INCREMENTAL
+    target = plays.lake.load(TARGET, asset="test")
+    assert published_by_another(plays.lake.storage, target, late.captures) == []
+    plays.compute(plays.tracked(REGIONS, "region"), "eu")
+    target = plays.lake.load(TARGET, asset="test")
+    with pytest.raises(PublishError, match="redefined"):
+        published_by_another(plays.lake.storage, target, late.captures)
+
+    again = plays.capture(before, *keys)
+    assert again.capture.mode is Mode.FULL
+    assert published_by_another(plays.lake.storage, target, again.captures) == []
 
 
 @pytest.mark.parametrize("ignores", [False, True])
