@@ -14,7 +14,7 @@ from dagster import DagsterInstance
 from dagster_ips.core.backlog import Backlog, backlog
 from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.target import settle, without_target
+from dagster_ips.core.target import settle, unexpected_change, without_target
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
@@ -197,11 +197,21 @@ ByAsset: TypeAlias = Mapping[dg.AssetKey, WatchedInputs]
 def as_in_target(state: EdgeState, target: TableMetadata | None) -> EdgeState:
     """``state`` as far as the consumer's table ``target`` holds it: nothing is consumed if that table is gone.
 
-    If a revert was killed before it stored the new state, the reverted one, by which less is consumed.
+    Neither if the table was created again or rolled back: a run is then refused, with the reason. If a revert was
+    killed before it stored the new state, the reverted one, by which less is consumed.
     """
-    if target is None:
+    if target is None or _is_unexpected(state, target):
         return without_target(state)
     return settle(state, target_history(target, state.edge)) if taken_back(target, state.edge) else state
+
+
+def _is_unexpected(state: EdgeState, target: TableMetadata) -> bool:
+    mark = state.target
+    if mark is None or mark.snapshot_id == target.head_snapshot_id():
+        return False
+    # A run may have published and committed after the tick read where the table's metadata is.
+    is_behind = mark.table_uuid == target.uuid and mark.sequence_number > target.last_sequence_number
+    return not is_behind and unexpected_change(state, target_history(target, state.edge)) is not None
 
 
 def watched_of(watched: ByAsset | None, key: dg.AssetKey) -> WatchedInputs | None:

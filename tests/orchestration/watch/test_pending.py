@@ -19,6 +19,7 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch import outside_changes, outside_sensor, pending_checks
+from dagster_ips.orchestration.watch.watched_tables import as_in_target
 from tests.support.lake import BY_DATE, SCHEMA, Lake, events
 
 EDGE = Edge("daily", "playback")
@@ -331,8 +332,9 @@ def test_a_pending_sensor_requests_each_change_once_and_replaces_the_condition(
     assert more.run_key != first.run_key
 
 
-def test_an_asset_whose_table_was_dropped_is_pending_though_nothing_changed_upstream(
-    tables: Tables, instance: dg.DagsterInstance
+@pytest.mark.parametrize("how", ["dropped", "created again", "rolled back"])
+def test_an_asset_whose_table_lost_its_rows_is_pending_though_nothing_changed_upstream(
+    tables: Tables, instance: dg.DagsterInstance, how: str
 ) -> None:
     defined = _of(tables, _daily_in("media.daily"))
     for name in ("playback", "daily"):
@@ -347,10 +349,32 @@ def test_an_asset_whose_table_was_dropped_is_pending_though_nothing_changed_upst
         return dg.evaluate_automation_conditions(defs=defined, instance=instance).total_requested
 
     assert requested() == 0
-    tables.catalog.client.drop_table("media.daily")
+    if how == "rolled back":
+        tables.append(events(range(3)), "media.daily")
+        newer = tables.catalog.load("media.daily", asset="test").ancestry().head
+        assert newer is not None
+        consume(tables, instance, target=TargetMark.at(newer, target.uuid))
+        tables.catalog.client.load_table("media.daily").manage_snapshots().rollback_to_snapshot(
+            published.snapshot_id
+        ).commit()
+    else:
+        tables.catalog.client.drop_table("media.daily")
+    if how == "created again":
+        tables.create("daily")
     assert requested() == 1
     (check,), _ = tick(defined, instance, "ips_pending")
     assert check.description.startswith("1 snapshot of playback not consumed: 1 files, 3 rows")
+
+
+def test_a_mark_that_is_newer_than_the_tables_metadata_in_a_tick_is_no_rollback(tables: Tables) -> None:
+    tables.create("daily")
+    tables.append(events(range(3)), "media.daily")
+    before = tables.catalog.load("media.daily", asset="test")
+    tables.append(events(range(3)), "media.daily")
+    after = tables.catalog.load("media.daily", asset="test")
+    (published, *_) = after.ancestry().snapshots
+    consumed = EdgeState(EDGE, Watermark("u", "main", 1, 1, 1000), 1, target=TargetMark.at(published, after.uuid))
+    assert as_in_target(consumed, before) == as_in_target(consumed, after) == consumed
 
 
 def _daily_in(table: str) -> dg.AssetsDefinition:
