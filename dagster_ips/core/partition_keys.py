@@ -145,6 +145,9 @@ class Slicing(Protocol):
     def made_of(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """The present partitions of the consumer that are computed from rows with one of these keys."""
 
+    def made_of_each(self, upstream_keys: Collection[str]) -> Mapping[str, frozenset[str]]:
+        """As ``made_of``, for each of the keys by itself."""
+
     def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """Those of the upstream's keys that no partition of the consumer uses now or will use later.
 

@@ -126,7 +126,7 @@ def with_newcomers(
     for state in states if line.partitions is not None else ():
         if state.committed is not None:
             line = line.with_back(state, slicing.taken_by(state.edge.partition or ""))
-    if head is None or not any(slicing.made_of([key]) - never for key in forgotten):
+    if head is None or not slicing.made_of(forgotten) - never:
         return line
     looking = _Looking(storage, source, head, FileKeys(storage, source, slicing))
     return line.with_keys_to_come(forgotten & looking.keys_of_live)

@@ -137,7 +137,7 @@ class PartitionWatch:
         line = self._with_newcomers(line, tracked, source)
         back = self._taken_back(line.edge, slicing)
         line = with_taken_back(line, slicing, *back)
-        made_of = {key: slicing.made_of([key]) for key in line.touched}
+        made_of = slicing.made_of_each(line.touched)
         states = self._states(line.edge, slicing, frozenset[str]().union(*made_of.values()))
         # If a run was killed before it committed, the cursor is behind the stamps; if a revert was, it is ahead.
         states |= {state.edge.partition or "": state for state in back[1] if state.edge.partition in states}

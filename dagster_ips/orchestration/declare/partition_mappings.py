@@ -61,6 +61,10 @@ class SameKeys:
         """Those of the keys that are partitions now."""
         return frozenset(upstream_keys) & self._there
 
+    def made_of_each(self, upstream_keys: Collection[str]) -> Mapping[str, frozenset[str]]:
+        """The key itself, if it is a partition now."""
+        return {key: frozenset([key]) & self._there for key in upstream_keys}
+
     @cached_property
     def _there(self) -> frozenset[str]:
         return self.upstream_keys.known()  # cached: there may be thousands, and they are looked up for each key
@@ -101,6 +105,8 @@ class MappedKeys:
 
     def taken_by(self, consumer_key: str) -> frozenset[str]:
         """The upstream's partitions by the mapping, including those that don't exist yet."""
+        if self._is_one_to_one:
+            return frozenset([consumer_key])
         if consumer_key not in self._taken:
             _ = self._there  # found first: then a partition that comes in between is taken or left out, never neither
             result = self.mapping.get_upstream_mapped_partitions_result_for_partitions(
@@ -133,6 +139,15 @@ class MappedKeys:
         )
         return frozenset(subset.get_partition_keys())
 
+    def made_of_each(self, upstream_keys: Collection[str]) -> Mapping[str, frozenset[str]]:
+        """By what the partitions take: to ask the mapping once for each key would take a millisecond each."""
+        there = frozenset(upstream_keys) & self._there
+        made: dict[str, set[str]] = {key: set() for key in upstream_keys}
+        for partition in self.made_of(there):
+            for key in self.taken_by(partition) & there:
+                made[key].add(partition)
+        return {key: frozenset(partitions) for key, partitions in made.items()}
+
     def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """The keys that have no upstream partition, now or ever, and those that no consumer partition can ever take.
 
@@ -145,13 +160,26 @@ class MappedKeys:
     def _unused(self, upstream_keys: frozenset[str]) -> frozenset[str]:
         there = sorted(upstream_keys & self._there)
         if isinstance(self.consumer, dg.StaticPartitionsDefinition):
-            return frozenset(key for key in there if not self.made_of([key]))
+            return self._unmade(there)
         times = self.upstream, self.consumer
         if not all(isinstance(each, dg.TimeWindowPartitionsDefinition) for each in times):
             return frozenset()
         upstream, consumer = times
         early = [k for k in there if upstream.time_window_for_partition_key(k).end <= consumer.start]  # type: ignore[attr-defined]  # as just asked
-        return frozenset(key for key in early if not self.made_of([key]))
+        return self._unmade(early)
+
+    def _unmade(self, upstream_keys: Collection[str]) -> frozenset[str]:
+        return frozenset(key for key, partitions in self.made_of_each(upstream_keys).items() if not partitions)
+
+    @cached_property
+    def _is_one_to_one(self) -> bool:
+        """Whether each partition takes the key of its own, whether or not the upstream has such a partition yet."""
+        match self.mapping:
+            case dg.IdentityPartitionMapping():
+                return True
+            case dg.TimeWindowPartitionMapping(start_offset=0, end_offset=0):
+                return self.upstream == self.consumer
+        return False
 
     @cached_property
     def _there(self) -> frozenset[str]:

@@ -1,0 +1,74 @@
+"""Which partitions each upstream key is used by is the same whether keys are asked for together or one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dagster_ips.orchestration.declare.partition_definitions import partition_keys
+from dagster_ips.orchestration.declare.partition_mappings import MappedKeys
+
+HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00", end_date="2026-01-05-00:00", timezone="Europe/Berlin")
+DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-12", timezone="Europe/Berlin")
+LATER_DAYS = dg.DailyPartitionsDefinition("2026-01-03", end_date="2026-01-15", timezone="Europe/Berlin")
+WEEKS = dg.WeeklyPartitionsDefinition("2025-12-28", end_date="2026-01-25", timezone="Europe/Berlin")
+REGIONS = dg.StaticPartitionsDefinition(["eu", "us"])
+OTHER_REGIONS = dg.StaticPartitionsDefinition(["asia", "us"])
+BOTH = dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS})
+
+
+def windows(**offsets: int) -> dg.PartitionMapping:
+    return dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True, **offsets)
+
+
+@pytest.mark.parametrize(
+    ("upstream", "consumer", "mapping"),
+    [
+        (HOURS, DAYS, windows()),
+        (DAYS, DAYS, windows()),
+        (DAYS, LATER_DAYS, windows()),
+        (DAYS, DAYS, windows(start_offset=-1, end_offset=1)),
+        (DAYS, WEEKS, windows()),
+        (WEEKS, DAYS, windows()),
+        (DAYS, REGIONS, dg.AllPartitionMapping()),
+        (DAYS, REGIONS, dg.LastPartitionMapping()),
+        (REGIONS, OTHER_REGIONS, dg.IdentityPartitionMapping()),
+        (REGIONS, OTHER_REGIONS, dg.StaticPartitionMapping({"eu": ["asia", "us"]})),
+        (BOTH, BOTH, dg.IdentityPartitionMapping()),
+        (BOTH, DAYS, dg.MultiToSingleDimensionPartitionMapping("day")),
+    ],
+)
+def test_keys_asked_for_together_are_used_by_the_same_partitions_as_one_by_one_and_the_mapping_is_asked_once(
+    upstream: dg.PartitionsDefinition[str],
+    consumer: dg.PartitionsDefinition[str],
+    mapping: dg.PartitionMapping,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        columns = {"day": "day", "region": "region"} if upstream is BOTH else "key"
+        keys = partition_keys(upstream, columns, instance, asset="up")
+        slicing = MappedKeys(keys, mapping, upstream, consumer, instance, "of the test")
+        one_by_one = {key: slicing.made_of([key]) for key in keys.known()}
+        asked, ask = 0, type(mapping).get_downstream_partitions_for_partitions
+
+        def counted(*args: Any, **more: Any) -> Any:  # noqa: ANN401
+            nonlocal asked
+            asked += 1
+            return ask(*args, **more)
+
+        monkeypatch.setattr(type(mapping), "get_downstream_partitions_for_partitions", counted)
+        assert slicing.made_of_each(keys.known() | {"to come"}) == {**one_by_one, "to come": frozenset()}
+        assert asked == 1
+
+
+@pytest.mark.parametrize("mapping", [windows(), dg.IdentityPartitionMapping()])
+def test_a_partition_mapped_one_to_one_takes_its_own_key_as_dagster_says(mapping: dg.PartitionMapping) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        keys = partition_keys(DAYS, "key", instance, asset="up")
+        slicing = MappedKeys(keys, mapping, DAYS, DAYS, instance, "of the test")
+        for key in keys.known():
+            subset = DAYS.subset_with_partition_keys([key])
+            result = mapping.get_upstream_mapped_partitions_result_for_partitions(subset, DAYS, DAYS)
+            assert slicing.taken_by(key) == set(result.partitions_subset.get_partition_keys()) == {key}
