@@ -12,7 +12,7 @@ from dagster_ips._compat import asset_graph, wrap_function
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.automate.automation_sensors import automation_sensors
 from dagster_ips.orchestration.automate.conditions import bind, check_conditions_of_checks, on_change
-from dagster_ips.orchestration.automate.hygiene import Tidied, hygiene_job
+from dagster_ips.orchestration.automate.hygiene import HYGIENE_JOB, Tidied, hygiene_job
 from dagster_ips.orchestration.automate.pending_sensor import PendingSensor
 from dagster_ips.orchestration.automate.valid_through_condition import bind_valid_through
 from dagster_ips.orchestration.backfill.backfill_job import backfill_job
@@ -72,6 +72,7 @@ def with_incremental(
             problem=f"wait_seconds={wait_seconds} is out of range: all other sensors wait that long, too.",
             remedy=f"Give at least 0 and less than {_LONGEST_WAIT_SECONDS}; 4 fits the interval of Dagster's daemon.",
         )
+    _require_first_pass(definitions)
     managers = _managers(definitions)
     specs = _specs(definitions.assets or ())
     metadata = {spec.key: spec.metadata for spec in specs}
@@ -123,6 +124,16 @@ def with_incremental(
         metadata=definitions.metadata,
     )
     return made
+
+
+def _require_first_pass(definitions: dg.Definitions) -> None:
+    if any(job.name == HYGIENE_JOB for job in definitions.jobs or ()):
+        raise DeclarationError(
+            asset="with_incremental",
+            problem="the definitions, or some of those that were merged into them, went through it before, so sensors, "
+            "jobs and checks would exist twice.",
+            remedy="Merge the plain definitions, and pass the result through with_incremental() once.",
+        )
 
 
 def _managers(definitions: dg.Definitions) -> dict[str, IcdcIOManager]:

@@ -74,6 +74,15 @@ def test_a_namespace_in_an_unset_environment_variable_is_refused(tables: Tables)
         ips.with_incremental(dg.Definitions(assets=in_manager("io_manager"), resources=resources))
 
 
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_definitions_go_through_with_incremental_once(tables: Tables, *, is_merged: bool) -> None:
+    made = ips.with_incremental(dg.Definitions(in_manager("io_manager"), resources={"io_manager": manager(tables)}))
+    if is_merged:
+        made = dg.Definitions.merge(dg.Definitions([dg.AssetSpec("more")]), made)
+    with pytest.raises(DeclarationError, match="Merge the plain definitions"):
+        ips.with_incremental(made)
+
+
 def test_a_catalog_that_is_configured_at_launch_is_refused(tables: Tables) -> None:
     resources = {"io_manager": manager(tables, catalog=ips.IcebergCatalog.configure_at_launch())}
     with pytest.raises(DeclarationError, match="configure_at_launch"):
