@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import dagster as dg
 import pyarrow as pa
@@ -21,7 +23,7 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillError, InstanceError, RevertError
 from dagster_ips.iceberg import cascade_stamps, code_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.stamps import owner_properties, stamp_properties
+from dagster_ips.iceberg.stamps import REVERTED, owner_properties, stamp_properties
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.backfill.differing import before_snapshot
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
@@ -121,6 +123,15 @@ class QuietLake(Lake):
         CursorStore(self.instance).set(
             *[EdgeState(each.edge, committed=each.to_inclusive, number=1, target=there) for each in captures]
         )
+
+    def compute_without_inputs(
+        self, account: str, backfill: str, said: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Leave what a run of one partition leaves if the stage has no incremental inputs."""
+        rows = [(number, FIRST_DAY, account, number) for number in range(3)]
+        made = pa.table([pa.array(list(each)) for each in zip(*rows, strict=True)], names=SCHEMA.column_names)
+        properties = owner_properties("first", None) | cascade_stamps.properties(Cascade((backfill,))) | dict(said)
+        self.catalog.client.load_table("media.first").append(made, properties)
 
     def expire(self) -> None:
         """Expire all snapshots of the stage's table but the newest."""
@@ -285,9 +296,9 @@ def test_partitions_of_which_nothing_is_published_are_not_said_to_equal_a_recomp
 def test_a_revert_of_some_partitions_is_refused_once_the_asset_has_none(quiet: QuietLake) -> None:
     """It would restore all rows, and say that it restored these."""
     quiet.inputs = ()
-    quiet.compute()
+    quiet.compute_without_inputs("a", "other")
     backfill = quiet.launch()
-    quiet.compute(backfill=backfill)
+    quiet.compute_without_inputs("a", backfill)
     assert quiet.desk.reverter(backfill).plan(["a"]).restored == ("a",)
     quiet.is_partitioned = False
     with pytest.raises(RevertError, match="is no longer partitioned as it was"):
@@ -380,22 +391,28 @@ def test_a_revert_of_rows_whose_columns_are_gone_is_refused_before_anything_is_d
 def test_partitions_of_an_asset_without_incremental_inputs_are_reverted_although_other_ones_were_computed_since(
     quiet: QuietLake,
 ) -> None:
-    def compute(account: str, backfill: str) -> None:
-        rows = [(number, FIRST_DAY, account, number) for number in range(3)]
-        said = owner_properties("first", None) | cascade_stamps.properties(Cascade((backfill,)))
-        columns = zip(*rows, strict=True)
-        made = pa.table([pa.array(list(each)) for each in columns], names=[field.name for field in SCHEMA.fields])
-        quiet.catalog.client.load_table("media.first").append(made, said)
-
     quiet.inputs = ()
-    compute("a", "other")
+    quiet.compute_without_inputs("a", "other")
     backfill = quiet.launch()
-    compute("a", backfill)
-    compute("b", "later")
+    quiet.compute_without_inputs("a", backfill)
+    quiet.compute_without_inputs("b", "later")
     planned = quiet.desk.reverter(backfill).plan(["a"])
     assert (planned.restored, planned.changed) == (("a",), {})
-    compute("a", "later")
+    quiet.compute_without_inputs("a", "later")
     assert "recomputed since" in quiet.desk.reverter(backfill).plan(["a"]).changed["a"]
+
+
+def test_a_revert_of_one_partition_of_an_asset_without_incremental_inputs_is_not_one_of_all(quiet: QuietLake) -> None:
+    quiet.inputs = ()
+    for account in ("a", "b"):
+        quiet.compute_without_inputs(account, "other")
+    backfill = quiet.launch()
+    quiet.compute_without_inputs("a", backfill)
+    assert quiet.desk.reverter(backfill).plan(None).restored == ("a",)
+    quiet.compute_without_inputs("b", backfill)
+    quiet.compute_without_inputs("a", f"{backfill}-revert", {REVERTED: backfill})
+    planned = quiet.desk.reverter(backfill).plan(None)
+    assert (planned.restored, planned.already) == (("b",), ("a",))
 
 
 def test_staged_results_are_not_released_before_a_person_publishes_or_cancels_them(

@@ -172,7 +172,8 @@ class BackfillReverter:
             remedy = "Name partitions that are in its plan."
             raise BackfillError(backfill=self.backfill.plan.id, problem=problem, remedy=remedy)
         undone = self._undone(wanted, since, target, before)
-        last = {part: self._last(part, since, undone[part]) for part in wanted}
+        decisive = [(each, self._computed(each, target)) for each in since if each.is_of_backfill or each.is_revert]
+        last = {part: _last(part, decisive, undone[part]) for part in wanted}
         touched = [part for part, what in last.items() if what == _BACKFILL]
         known = self._consumed(touched, target) if self._lines() else {}
         new = [p for p in touched if self._lines() and not any(edge in known for edge in self._edges([p]))]
@@ -186,19 +187,9 @@ class BackfillReverter:
             later_runs=sum(any(p in each.modes and each.id not in undone[p] for p in touched) for each in own),
         )
 
-    def _last(self, part: str, since: Sequence[_RootCommit], undone: Collection[int]) -> str | None:
-        """Which of the backfill and a revert of it decides a partition's rows; None if it computed no such partition.
-
-        A revert of another backfill that restored a state from before this one has reverted this one as well.
-        """
-        is_reverted = False
-        for each in since:
-            if not (each.is_of_backfill or each.is_revert) or (self._lines() and part not in each.modes):
-                continue
-            if each.id not in undone:
-                return _BACKFILL if each.is_of_backfill else _REVERT
-            is_reverted |= each.is_of_backfill
-        return _REVERT if is_reverted else None
+    def _computed(self, commit: _RootCommit, target: TableMetadata) -> Collection[str]:
+        """The partitions that a commit of the backfill or of a revert wrote; only runs with inputs name them."""
+        return commit.modes if self._lines() else self._partitions_of(commit.snapshot, target)
 
     def _undone(
         self, parts: Sequence[str], since: Sequence[_RootCommit], target: TableMetadata, before: int
@@ -423,6 +414,22 @@ class _RootCommit:
     def id(self) -> int:
         """The id of its snapshot."""
         return self.snapshot.snapshot_id
+
+
+def _last(part: str, decisive: Sequence[tuple[_RootCommit, Collection[str]]], undone: Collection[int]) -> str | None:
+    """Which of the backfill and a revert of it decides a partition's rows; None if it computed no such partition.
+
+    ``decisive`` are the commits of both, newest first, each with the partitions that it wrote. A revert of another
+    backfill that restored a state from before this one has reverted this one as well.
+    """
+    is_reverted = False
+    for each, computed in decisive:
+        if part not in computed:
+            continue
+        if each.id not in undone:
+            return _BACKFILL if each.is_of_backfill else _REVERT
+        is_reverted |= each.is_of_backfill
+    return _REVERT if is_reverted else None
 
 
 def _made_of(before: ConsumedBefore) -> MadeOf | None:
