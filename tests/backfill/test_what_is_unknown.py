@@ -88,15 +88,18 @@ class QuietLake(Lake):
         self.catalog.client.create_table("media.first", SCHEMA)
 
     @property
-    def desk(self) -> BackfillDesk:
-        made = definitions(
+    def definitions(self) -> dg.Definitions:
+        return definitions(
             self.folder,
             code=self.code,
             inputs=self.inputs,
             is_partitioned=self.is_partitioned,
             policy=self.policy,
         )
-        return BackfillDesk.of([made], self.instance)
+
+    @property
+    def desk(self) -> BackfillDesk:
+        return BackfillDesk.of([self.definitions], self.instance)
 
     def at(self, name: str) -> Watermark:
         source = self.catalog.load(f"media.{name}", asset="test")
@@ -151,6 +154,12 @@ class QuietLake(Lake):
         tagged = {} if before is None else {"media.first": before}
         CursorStore(self.instance).set_backfill(LaunchedBackfill(plan, "me", 0, tagged, consumed, is_staged))
         return plan.id
+
+    def request(self, backfill: str, status: str) -> None:
+        """Leave Dagster's own backfill of both partitions."""
+        assets = {dg.AssetKey("first"): PARTITIONS.subset_with_partition_keys(["a", "b"])}
+        made = requested_backfill(self.instance, backfill, assets, tags={}, title="", description="", at=0.0)
+        self.instance.add_backfill(made.with_status(type(made.status)[status]))
 
 
 @pytest.fixture
@@ -250,16 +259,7 @@ def test_a_backfill_that_was_cancelled_is_not_said_to_be_launched(
 ) -> None:
     quiet.compute("a", "b")
     plan = quiet.desk.planned(quiet.launch(is_staged=is_staged))
-    dagsters = requested_backfill(
-        quiet.instance,
-        plan.id,
-        {dg.AssetKey("first"): PARTITIONS.subset_with_partition_keys(["a", "b"])},
-        tags={},
-        title="",
-        description="",
-        at=0.0,
-    )
-    quiet.instance.add_backfill(dagsters.with_status(type(dagsters.status)[status]))
+    quiet.request(plan.id, status)
     with pytest.raises(BackfillError, match="cancelled"):
         quiet.desk.launch(plan, who="me", staged=is_staged, although_moved=False, keep_days=1)
 
@@ -468,3 +468,20 @@ def test_a_backfill_whose_stage_is_in_no_definitions_is_refused_before_anything_
             act(plan.id)
     with pytest.raises(BackfillError, match="renamed, which it computes, isn't in these definitions"):
         quiet.desk.launch(plan, who="me", staged=False, although_moved=False, keep_days=1)
+
+
+def test_a_backfill_is_not_reverted_while_dagster_starts_runs_that_would_put_its_rows_back(
+    quiet: QuietLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ips.IcdcIOManager, "session", lambda _: None)
+    quiet.compute("a", "b")
+    backfill = quiet.launch(ConsumedBefore("playback", quiet.at("playback"), ("a", "b")))
+    quiet.compute("a", backfill=backfill)
+    quiet.request(backfill, "REQUESTED")
+    with pytest.raises(BackfillError, match=f"First cancel it: dagster-ips backfill cancel {backfill}"):
+        quiet.desk.revert(backfill, None, leave_out_changed=False)
+    quiet.desk.cancel(backfill)
+    job = quiet.definitions.resolve_implicit_global_asset_job_def()
+    run = quiet.instance.create_run_for_job(job, asset_selection=frozenset([dg.AssetKey("first")]))
+    with pytest.raises(BackfillError, match=f"run {run.run_id} of first is working or about to start"):
+        quiet.desk.revert(backfill, None, leave_out_changed=False)

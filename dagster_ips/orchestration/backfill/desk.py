@@ -239,9 +239,13 @@ class BackfillDesk:
         """Revert a backfill; a publication of it that is in progress isn't continued.
 
         Raises:
+            BackfillError: Dagster still starts runs of it.
             As for ``reverter`` and ``BackfillReverter.revert``.
         """
         reverter, staged = self.reverter(backfill), self.staged(backfill)
+        if BackfillFollower(self.lineage, reverter.backfill.plan, staged is not None).is_at_work():
+            problem = "Dagster still starts runs of it, which would compute the partitions again. Nothing was reverted."
+            raise BackfillError(backfill, problem, f"First cancel it: dagster-ips backfill cancel {backfill}")
         if staged is None:
             return reverter.revert(partitions, leave_out_changed=leave_out_changed)
         return reverter.revert(partitions, leave_out_changed=leave_out_changed, drop_staged=staged.discard)

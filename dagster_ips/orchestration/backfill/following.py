@@ -68,6 +68,10 @@ class BackfillFollower:
         found = self.dagsters()
         return "not launched" if found is None else backfill_status(found)
 
+    def is_at_work(self) -> bool:
+        """Whether Dagster still starts runs of the backfill or of a re-execution of it."""
+        return any(backfill_status(each) not in _STARTS_NO_RUN for each in self._backfills())
+
     def progress(self) -> list[StageProgress]:
         """How far each stage is.
 
@@ -132,12 +136,8 @@ class BackfillFollower:
             size,
             rows,
             is_backfilled=is_backfilled,
-            is_requested=is_backfilled and self._is_at_work(),
+            is_requested=is_backfilled and self.is_at_work(),
         )
-
-    def _is_at_work(self) -> bool:
-        """Whether Dagster still starts runs of the backfill or of a re-execution of it."""
-        return any(backfill_status(each) not in _STARTS_NO_RUN for each in self._backfills())
 
     def _backfills(self) -> list[Any]:
         """Dagster's own backfill and its re-executions.

@@ -35,7 +35,7 @@ from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.differing import before_snapshot, rows_of_stage
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
-from dagster_ips.orchestration.watch.run_at_work import run_at_work
+from dagster_ips.orchestration.watch.run_at_work import UNFINISHED, run_at_work
 
 WHOLE = ""
 """The key that stands for the whole of an asset without partitions."""
@@ -91,7 +91,7 @@ class BackfillReverter:
         ``drop_staged`` drops what isn't published yet. It is called once nothing refuses the revert.
 
         Raises:
-            BackfillError: a run is working on the root, or there is no previous state to restore.
+            BackfillError: a run of the root isn't finished, or there is no previous state to restore.
             RevertError: changes by others would be lost, or the changes to consume again can no longer be read.
             IpsError: a table can't be read or written.
         """
@@ -368,8 +368,8 @@ class BackfillReverter:
     def _require_idle(self) -> None:
         key = dg.AssetKey.from_user_string(self._root.asset)
         states = CursorStore(self.lineage.instance).get_many(self._edges(self._parts)).values()
-        if (run_id := run_at_work(self.lineage.instance, key, states)) is not None:
-            problem = f"run {run_id} is working on {self._root.asset}."
+        if (run_id := run_at_work(self.lineage.instance, key, states, statuses=UNFINISHED)) is not None:
+            problem = f"run {run_id} of {self._root.asset} is working or about to start."
             remedy = f"Wait for it, or end all of its runs: dagster-ips backfill cancel {self.backfill.plan.id}"
             raise BackfillError(backfill=self.backfill.plan.id, problem=problem, remedy=remedy)
 
