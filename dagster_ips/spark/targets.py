@@ -155,12 +155,6 @@ def add_columns(session: SparkSession, catalog: str, table: str, added: Sequence
     session.sql(f"ALTER TABLE {sql_name(catalog, table)} ADD COLUMNS ({columns})")
 
 
-def drop_columns(session: SparkSession, catalog: str, table: str, dropped: Sequence[Path]) -> None:
-    """Drop columns of ``table``."""
-    columns = ", ".join(_column(path, table) for path in dropped)
-    session.sql(f"ALTER TABLE {sql_name(catalog, table)} DROP COLUMNS ({columns})")
-
-
 def widen_column(session: SparkSession, catalog: str, table: str, widened: Widened) -> None:
     """Give a column of ``table`` a type that holds every value it has."""
     name, kind = _column(widened.path, table), type_text(widened.kind)

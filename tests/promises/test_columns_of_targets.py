@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.errors import TargetColumnsChangedError
+from dagster_ips.exactly_once.publish.publisher import Publisher
 from tests.support.lake import Lake
 from tests.support.pipeline import materialize, pipeline
 from tests.support.variants import mostly_slow
@@ -121,7 +122,7 @@ def test_a_dropped_column_that_comes_back_empty_gets_no_rows_until_a_full_run(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"longest": "max(seconds)"}], ids=["fewer", "others"])
-def test_hidden_columns_disappear_when_the_declared_aggregates_need_none(
+def test_hidden_columns_that_the_declared_aggregates_no_longer_need_are_empty(
     rows: Lake, instance: dg.DagsterInstance, more: dict[str, str]
 ) -> None:
     def run_of(aggregates: dict[str, str]) -> list[str]:
@@ -129,12 +130,36 @@ def test_hidden_columns_disappear_when_the_declared_aggregates_need_none(
         run(rows, instance, asset("other"))
         return rows.another_session().table("lake.media.out").columns
 
-    assert run_of({"seconds": "sum(seconds)"}) == ["k", "seconds", "_ips_rows", "_ips_count_seconds"]
+    hidden = ["_ips_rows", "_ips_count_seconds"]
+    assert run_of({"seconds": "sum(seconds)"}) == ["k", "seconds", *hidden]
     rows.sql("INSERT INTO lake.media.rows VALUES ('a', 5), ('c', NULL)")
     every = {"seconds": "sum(seconds)", "n": "count(*)", "known": "count(seconds)", **more}
-    assert run_of(every) == ["k", "seconds", "n", "known", *more]
+    assert run_of(every) == ["k", "seconds", *hidden, "n", "known", *more]
     rows.sql("DELETE FROM lake.media.rows WHERE seconds = 20")
+    rows.sql("INSERT INTO lake.media.rows VALUES ('a', 1), ('d', 2)")
     run_of(every)
+    assert is_right(rows)
+    assert set(rows.another_session().table("lake.media.out").select(*hidden).collect()) == {(None, None)}
+
+
+def test_aggregates_that_were_never_published_leave_the_earlier_ones_as_they_were(
+    rows: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def declare(n: str) -> None:
+        aggregates = {"n": n, "seconds": "sum(seconds)"}
+        MODES["other"] = (ips.combine(on=["k"], aggregates=aggregates), lambda rows: rows.weighted)
+
+    declare("count(k)")
+    run(rows, instance, asset("other"))
+    declare("count(seconds)")  # needs no _ips_count_seconds
+    with monkeypatch.context() as patched:
+        patched.delattr(Publisher, "publish")
+        with pytest.raises(AttributeError):
+            run(rows, instance, asset("other"))
+    declare("count(k)")
+    rows.sql("DELETE FROM lake.media.rows WHERE seconds = 20")
+    rows.sql("INSERT INTO lake.media.rows VALUES ('a', 1), ('d', 2)")
+    run(rows, instance, asset("other"))
     assert is_right(rows)
 
 

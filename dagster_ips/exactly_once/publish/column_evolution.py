@@ -18,7 +18,7 @@ from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.spark.branches import is_conflict, sql_name
-from dagster_ips.spark.targets import add_columns, as_columns, columns_of, drop_columns, is_case_sensitive, widen_column
+from dagster_ips.spark.targets import add_columns, as_columns, columns_of, is_case_sensitive, widen_column
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame, SparkSession
@@ -74,16 +74,16 @@ def require_types_fit(frame: DataFrame, target: TableMetadata, *, catalog: str) 
 def follow_frame(frame: DataFrame, catalog: LakeCatalog, table: str) -> DataFrame:
     """Give ``table`` the new columns and wider types; return the frame, with nested fields in the table's order.
 
-    Hidden columns of aggregates that are no longer kept are dropped: if the aggregates change, all rows are recomputed.
-    New columns belong to the table and not to a branch, so they stay even if what is written next isn't published. They
-    are null in every row until a run that fills them is published.
+    Columns belong to the table and not to a branch, so new ones stay even if what is written next isn't published. They
+    are null in every row until a run that fills them is published. For the same reason, hidden columns of aggregates
+    that are no longer kept aren't dropped: ``main``, a revert or the earlier code may still need them. They are null in
+    what is written from now on.
     """
     session, columns, failures = frame.sparkSession, columns_of(frame), 0
     while True:
         target = catalog.load(table, asset=table)
         found = _fit(session, columns, target)
-        found = replace(found, gone=tuple(filter(_is_hidden, found.gone)))
-        if not (found.added or found.widened or found.gone):
+        if not (found.added or found.widened):
             return as_columns(frame, target.struct)
         try:
             for alter in _alterations(found, session, catalog.name, table):
@@ -102,8 +102,6 @@ def _alterations(found: Fit, session: SparkSession, catalog: str, table: str) ->
         yield partial(add_columns, session, catalog, table, found.added)
     for each in found.widened:
         yield partial(widen_column, session, catalog, table, each)
-    if found.gone:
-        yield partial(drop_columns, session, catalog, table, [each.path for each in found.gone])
 
 
 def _is_hidden(column: Gone) -> bool:
