@@ -243,6 +243,12 @@ class RowPairs:
         wanted = F.when(first & (self.own("e") > 0), 1).otherwise(0)
         return counted.withColumn("n_e", F.when(is_key, wanted).otherwise(self.own("e")))
 
+    def expected(self, counted: DataFrame) -> DataFrame:
+        """The rows that are expected, as often as they are."""
+        values = [F.col(f"c{i}").alias(name) for i, name in enumerate(self.names)]
+        times = F.array_repeat(F.lit(1), self.own("e").cast("int"))
+        return counted.select(*values, F.explode(times).alias("__ips_time")).drop("__ips_time")
+
     def pairs(self, counted: DataFrame) -> DataFrame:
         """``kind``, the ``expected`` and the ``actual`` row of each pair that isn't as it should be."""
         more = self.own("e") - self.own("a")

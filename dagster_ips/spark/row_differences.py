@@ -34,20 +34,25 @@ def differences(  # noqa: PLR0913  # all are independent
     keys: Sequence[str],
     divided_by: Sequence[str] = (),
     by_minute: Sequence[str] = (),
+    any_row_of_key: bool = False,
     most_examples: int = 10,
 ) -> RowDifferences:
     """How ``after`` differs from ``before``; a column that one of them lacks is null there.
 
     Two rows with the same ``keys`` are a changed row; without keys, rows are only added and removed. Times in
-    ``by_minute`` are divided by their minute.
+    ``by_minute`` are divided by their minute. With ``any_row_of_key``, ``before`` holds all rows that have a key, and
+    ``after`` should have any one of them, which then counts as the only one.
     """
     old, new = alike(before, after)
     compared = RowPairs(old, keys)
     parts = [_Part(compared.names.index(name), name in by_minute) for name in divided_by]
-    sides = [_sides(frame, compared, parts) for frame in (old, new)]
-    with computed_once(compared.counted(old, new)) as counted, computed_once(compared.pairs(counted)) as pairs:
-        found = _changes(pairs, compared, parts)
-        examples = compared.examples(pairs, most_examples) if found else ()
+    with computed_once(compared.counted(old, new)) as every:
+        counted = compared.one_per_key(every) if any_row_of_key else every
+        old = compared.expected(counted) if any_row_of_key else old
+        sides = [_sides(frame, compared, parts) for frame in (old, new)]
+        with computed_once(compared.pairs(counted)) as pairs:
+            found = _changes(pairs, compared, parts)
+            examples = compared.examples(pairs, most_examples) if found else ()
     values = dict.fromkeys([*sides[0], *sides[1], *found])
     nothing, none = SideOfRows(), RowChanges()
     return RowDifferences(

@@ -10,7 +10,6 @@ import dagster as dg
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
 from dagster_ips.core.row_changes import RowChanges
-from dagster_ips.core.write_mode import Append
 from dagster_ips.errors import UnprovableError
 from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, Prover
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
@@ -104,8 +103,6 @@ class StageValidator:
             around = Surroundings(self.lineage.consumers[stage.asset].graph, self.lineage.instance, resources, lake)
             made = recompute(asset, part, manager, around)
             frame = made.frame
-            if isinstance(made.write_mode, Append) and made.keeps_any_row:
-                frame = frame.dropDuplicates(list(made.write_mode.dedup_on))
             there = snapshot_rows(frame.sparkSession, lake.name, target, target.ancestry().head)
             found = differences(
                 frame if rows is None else frame.where(rows),
@@ -113,6 +110,7 @@ class StageValidator:
                 keys=row_keys(self.lineage, stage.asset),
                 divided_by=slicing.upstream_keys.columns if slicing else (),
                 by_minute=slicing.upstream_keys.by_minute if slicing else (),
+                any_row_of_key=made.keeps_any_row,
                 most_examples=most_examples,
             )
             made.release()
