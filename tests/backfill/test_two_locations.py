@@ -14,6 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 import dagster_ips as ips
 from dagster_ips.cli.main import main
+from dagster_ips.core.backfill_plan import BackfillPlan
+from dagster_ips.orchestration.backfill.desk import BackfillDesk
+from dagster_ips.orchestration.backfill.validating import StageValidator
 from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import Lake
 from tests.support.partitioned import SENSOR
@@ -116,3 +119,34 @@ def test_a_backfill_over_both_locations_is_staged_and_published(both: TwoLocatio
     both.says("publish", plan, "--yes")
     assert both.rows() == both.right(bug=False)
     assert both.lake.rows("media.totals") == both.right_totals(bug=False)
+
+
+def test_a_function_is_recomputed_with_the_resources_of_its_own_location(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(
+        ins={"playback": ips.incremental()},
+        metadata=ips.append() | ips.table("media.day"),
+        required_resource_keys={"rates"},
+    )
+    def day(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    def rates(of: str) -> dg.Definitions:
+        return dg.Definitions(resources={"rates": dg.ResourceDefinition.hardcoded_resource(of)})
+
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(tmp_path)), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+    assets = [ips.iceberg_asset("playback", table="media.playback"), day]
+    here = ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+    desk = BackfillDesk.of(
+        [
+            dg.Definitions.merge(elsewhere(tmp_path, tmp_path), rates("there")),
+            dg.Definitions.merge(here, rates("here")),
+        ],
+        instance,
+    )
+    validator = StageValidator(desk.lineage, BackfillPlan("planned1", 0, (), ()), desk.definitions)
+    with dg.build_resources(validator._resources(validator._asset(desk.lineage.consumers["day"]))) as resources:
+        assert resources.rates == "here"

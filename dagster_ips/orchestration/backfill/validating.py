@@ -117,7 +117,8 @@ class StageValidator:
         return by_partition(found, slicing), found.examples
 
     def _resources(self, asset: Asset) -> dict[str, object]:
-        """The resources that an asset's function needs, from the definitions that contain the asset."""
+        """The resources that an asset's function needs, from the definitions that compute the asset."""
         key = asset.consumer.key
-        of = next(each for each in self.definitions if each.resolve_asset_graph().has(key))
+        graphs = ((each, each.resolve_asset_graph()) for each in self.definitions)
+        of = next(each for each, graph in graphs if graph.has(key) and graph.get(key).is_executable)
         return {name: (of.resources or {})[name] for name in asset.resources}
