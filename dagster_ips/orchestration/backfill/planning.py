@@ -98,13 +98,14 @@ def _root_partitions(lineage: AssetLineage, asset: str, partitions: Sequence[str
             raise InstanceError(problem=f"{asset} has no partitions in Dagster.", remedy=remedy)
         return None
     there = definition.get_partition_keys(dynamic_partitions_store=lineage.instance)
+    places = {key: place for place, key in enumerate(there)}
     chosen = there if partitions is None else list(dict.fromkeys(partitions))
-    if unknown := [key for key in chosen if key not in set(there)]:
+    if unknown := [key for key in chosen if key not in places]:
         remedy = f"Its partitions are {there[0]} to {there[-1]}." if there else "It has none yet."
         raise InstanceError(problem=f"{asset} has no partition {', '.join(unknown[:5])}.", remedy=remedy)
     if not chosen:
         raise InstanceError(problem=f"{asset} has no partitions yet.", remedy="Add some, then plan.")
-    return tuple(sorted(chosen, key=there.index) if len(chosen) < len(there) else there)
+    return tuple(sorted(chosen, key=places.__getitem__))
 
 
 @dataclass

@@ -166,8 +166,9 @@ class BackfillReverter:
         target = self._target()
         before = self._before(target)
         since = self._since(target, before)
-        wanted = [part for part in self._parts if partitions is None or part in partitions]
-        if partitions is not None and (unknown := sorted(set(partitions) - set(wanted))):
+        named = set(self._parts if partitions is None else partitions)
+        wanted = [part for part in self._parts if part in named]
+        if unknown := sorted(named.difference(wanted)):
             problem = f"it didn't compute {', '.join(unknown[:5])}."
             remedy = "Name partitions that are in its plan."
             raise BackfillError(backfill=self.backfill.plan.id, problem=problem, remedy=remedy)
@@ -176,7 +177,7 @@ class BackfillReverter:
         last = {part: _last(part, decisive, undone[part]) for part in wanted}
         touched = [part for part, what in last.items() if what == _BACKFILL]
         known = self._consumed(touched, target) if self._lines() else {}
-        new = [p for p in touched if self._lines() and not any(edge in known for edge in self._edges([p]))]
+        new = dict.fromkeys(p for p in touched if (edges := self._edges([p])) and known.keys().isdisjoint(edges))
         changed = self._changed([part for part in touched if part not in new], since, undone, target)
         own = [each for each in since if each.is_own and not each.is_of_backfill and not each.is_revert]
         return RevertPlan(
