@@ -195,6 +195,13 @@ def another() -> DataFrame: ...
     assert "another and daily both write it" in found[0]["what"]
 
 
+def test_assets_that_stand_for_one_outside_table_are_not_its_writers(idle_lake: IdleLake) -> None:
+    text = DEFINITIONS.replace("[playback, daily]", "[playback, daily, audited]")
+    audited = 'audited = ips.iceberg_asset("audited", table="media.playback")\n'
+    idle_lake.define(text.replace("playback = ", f"{audited}playback = "))
+    assert "two writers" not in [each["check"] for each in idle_lake.findings()]
+
+
 def test_the_doctor_finds_a_table_that_another_asset_wrote(idle_lake: IdleLake) -> None:
     table = idle_lake.catalog.client.load_table("media.daily")
     with table.transaction() as transaction:

@@ -75,7 +75,7 @@ def storage(known: KnownTable) -> Iterator[Finding]:
 def owners(tables: Sequence[KnownTable]) -> Iterator[Finding]:
     """Whether two assets write the same table."""
     by_table: dict[object, str] = {}
-    for known in sorted(tables, key=lambda each: each.asset):
+    for known in sorted((each for each in tables if not each.is_outside), key=lambda each: each.asset):
         name = known.manager.catalog.name_of(known.table)
         other = by_table.setdefault(name, known.asset)
         if other != known.asset:
