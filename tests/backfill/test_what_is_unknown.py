@@ -290,7 +290,25 @@ def test_a_previous_state_is_what_the_launch_found_even_if_the_plan_found_no_tab
 
 def test_partitions_of_which_nothing_is_published_are_not_said_to_equal_a_recompute(quiet: QuietLake) -> None:
     (found,) = quiet.desk.compare(quiet.launch(), against="full", examples=1)
-    assert difference_report(found) == ["first: not compared, because nothing of it is known to be published: a, b."]
+    assert difference_report(found) == ["first: not compared: a, b, because nothing of it is known to be published."]
+
+
+def test_stages_that_cannot_be_recomputed_are_named_and_the_others_are_compared(quiet: QuietLake) -> None:
+    quiet.compute("a", "b")
+    quiet.append(events(range(3, 6)), "media.playback")
+    found = quiet.desk.launched(quiet.launch())
+    raw = PlannedStage("playback", "media.playback", (), None)
+    second = PlannedStage("second", "media.second", (), ("a",))
+    plan = replace(found.plan, stages=(raw, *found.plan.stages, second))
+    CursorStore(quiet.instance).set_backfill(replace(found, plan=plan))
+    source = quiet.catalog.client.load_table("media.playback")
+    source.maintenance.expire_snapshots().by_id(source.snapshots()[0].snapshot_id).commit()
+    of = {each.asset: each for each in quiet.desk.compare(plan.id, against="full", examples=1)}
+    assert list(of) == ["playback", "first", "second"]
+    assert "it reads nothing incrementally" in of["playback"].uncompared[""]
+    assert all("media.playback" in why and "has expired" in why for why in of["first"].uncompared.values())
+    assert of["first"].uncompared.keys() == {"a", "b"}
+    assert of["second"].uncompared == {"a": "nothing of it is known to be published."}
 
 
 def test_a_revert_of_some_partitions_is_refused_once_the_asset_has_none(quiet: QuietLake) -> None:

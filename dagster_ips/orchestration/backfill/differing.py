@@ -36,8 +36,8 @@ class StageDifference:
     Partitions without rows are left out. ``keys`` are the columns that identify a row; without any, a changed row
     counts as one removed and one added. ``others`` are commits since then that belong to other changes; the differences
     include their rows. With ``against_full``, "before" isn't an earlier state but a recompute by the asset's own
-    function, from everything that the table was made of; partitions of which nothing is known to be published are
-    ``uncompared``.
+    function, from everything that the table was made of. ``uncompared`` says for which partitions there is none, and
+    why.
     """
 
     asset: str
@@ -49,7 +49,7 @@ class StageDifference:
     examples: tuple[Example, ...] = ()
     others: tuple[int, ...] = ()
     against_full: bool = False
-    uncompared: tuple[str, ...] = ()
+    uncompared: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def total(self) -> RowChanges:

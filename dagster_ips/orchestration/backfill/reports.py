@@ -96,11 +96,13 @@ def difference_report(found: StageDifference) -> Report:
     """How one stage differs: by partition, by column, and example rows."""
     differing = {part: each for part, each in found.parts.items() if not each.is_none}
     other = "a full recompute" if found.against_full else "the state before"
-    untold = parts_text(found.uncompared)
-    uncompared = f"{found.asset}: not compared, because nothing of it is known to be published: {untold}."
+    untold: dict[str, list[str]] = {}
+    for part, why in found.uncompared.items():
+        untold.setdefault(why, []).append(part)
+    uncompared = [f"{found.asset}: not compared: {parts_text(of)}, because {why}" for why, of in untold.items()]
     if not differing:
         same = f"{found.asset}: no rows differ from {other}."
-        return [*([same] if found.parts or not found.uncompared else []), *([uncompared] if found.uncompared else [])]
+        return [*([same] if found.parts or not uncompared else []), *uncompared]
     total = found.total
     by = f"by {', '.join(found.keys)}" if found.keys else "by whole rows, because no key is declared"
     counts = f"{total.added} rows added, {total.removed} removed, {total.changed} changed"
@@ -129,8 +131,7 @@ def difference_report(found: StageDifference) -> Report:
         ]
         headings = ("FOR EXAMPLE", "KEY", "COLUMN", before, after)
         report.append(ShownTable(f"{found.asset} for example", headings, tuple(cells)))
-    if found.uncompared:
-        report.append(uncompared)
+    report += uncompared
     if found.others:
         report.append(f"{len(found.others)} later commits come from other changes; their rows are included here.")
     return report

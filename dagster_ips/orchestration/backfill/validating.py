@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
@@ -22,6 +22,8 @@ from dagster_ips.orchestration.run.recompute_asset import Asset, Surroundings, r
 from dagster_ips.spark.comparison import Example
 from dagster_ips.spark.row_differences import differences
 
+_UNPUBLISHED = "nothing of it is known to be published."
+
 
 @dataclass(frozen=True)
 class StageValidator:
@@ -37,30 +39,34 @@ class StageValidator:
     def compare(self, *, most_examples: int) -> Iterator[StageDifference]:
         """Compare stage after stage, with the recompute in place of the state before.
 
+        What can't be recomputed is named, and the others are compared.
+
         Raises:
-            UnprovableError: a stage can't be recomputed.
             IpsError: a table can't be read.
             Exception: what a function raises.
         """
         for stage in self.plan.stages:
             with knowing_partitions(self.lineage.instance):
-                yield self._of_stage(stage, most_examples)
+                try:
+                    found = self._of_stage(stage, most_examples)
+                except UnprovableError as error:
+                    found = self._untold(stage, dict.fromkeys(_parts(stage), _why(error)))
+                yield found
 
     def _of_stage(self, stage: PlannedStage, most_examples: int) -> StageDifference:
-        known, keys = self._provable(stage), row_keys(self.lineage, stage.asset)
+        known = self._provable(stage)
         lake = self.lineage.lake(stage.asset).on_branch(self.plan.staged_branch)
         prover = Prover(lake, CursorStore(self.lineage.instance))
         inputs = list(known.consumer.tracked(known.graph, self.lineage.instance).values())
         claim = prover.claim(stage.asset, stage.table, inputs, stage.partitions)
-        planned = (None,) if stage.partitions is None else stage.partitions
         begun = claim.begun if claim else ()
-        uncompared = tuple(key or "" for key in planned if key not in begun)
+        known_parts = {key or "" for key in begun}
+        uncompared = {part: _UNPUBLISHED for part in _parts(stage) if part not in known_parts}
         if claim is None:
-            return StageDifference(stage.asset, stage.table, None, None, keys, against_full=True, uncompared=uncompared)
+            return self._untold(stage, uncompared)
         asset = self._asset(known)
         parts, untold = prover.parts(claim, begun, each_alone=asset.asks_for_context)
-        if untold:
-            raise next(iter(untold.values()))
+        uncompared |= {key or "": _why(error) for key, error in untold.items()}
         found: dict[str, RowChanges] = {}
         examples: list[Example] = []
         for part in parts:
@@ -68,17 +74,11 @@ class StageValidator:
             found |= changes
             examples += some
         head = claim.target.head_snapshot_id()
-        return StageDifference(
-            stage.asset,
-            stage.table,
-            None,
-            head,
-            keys,
-            found,
-            tuple(examples),
-            against_full=True,
-            uncompared=uncompared,
-        )
+        return replace(self._untold(stage, uncompared), after_snapshot_id=head, parts=found, examples=tuple(examples))
+
+    def _untold(self, stage: PlannedStage, uncompared: Mapping[str, str]) -> StageDifference:
+        keys = row_keys(self.lineage, stage.asset)
+        return StageDifference(stage.asset, stage.table, None, None, keys, against_full=True, uncompared=uncompared)
 
     def _provable(self, stage: PlannedStage) -> KnownConsumer:
         known, key = self.lineage.consumers.get(stage.asset), dg.AssetKey.from_user_string(stage.asset)
@@ -122,3 +122,12 @@ class StageValidator:
         graphs = ((each, each.resolve_asset_graph()) for each in self.definitions)
         of = next(each for each, graph in graphs if graph.has(key) and graph.get(key).is_executable)
         return {name: (of.resources or {})[name] for name in asset.resources}
+
+
+def _parts(stage: PlannedStage) -> tuple[str, ...]:
+    """The planned partitions; for an asset without partitions, a single ``""``."""
+    return ("",) if stage.partitions is None else stage.partitions
+
+
+def _why(error: UnprovableError) -> str:
+    return f"{error.problem}. {error.remedy}"
