@@ -503,3 +503,29 @@ def test_a_backfill_is_not_reverted_while_dagster_starts_runs_that_would_put_its
     run = quiet.instance.create_run_for_job(job, asset_selection=frozenset([dg.AssetKey("first")]))
     with pytest.raises(BackfillError, match=f"run {run.run_id} of first is working or about to start"):
         quiet.desk.revert(backfill, None, leave_out_changed=False)
+
+
+def test_a_plan_counts_the_ref_that_is_read_and_leaves_out_assets_that_read_another_one_than_main(
+    quiet: QuietLake, instance: dg.DagsterInstance
+) -> None:
+    table = quiet.catalog.client.load_table("media.playback")
+    table.manage_snapshots().create_branch(quiet.at("playback").snapshot_id, "audit").commit()
+    quiet.append(events(range(3, 8)), "media.playback")
+
+    def reader(name: str, upstream: str, ref: str) -> dg.AssetsDefinition:
+        read = {"rows": ips.incremental(upstream, ref=ref)}
+
+        @dg.asset(name=name, ins=read, metadata=ips.append() | ips.table(f"media.{name}"))
+        def made(rows: ips.IcdcView) -> object:
+            return rows.added
+
+        return made
+
+    catalog = ips.IcebergCatalog(folder=str(quiet.folder))
+    manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect(server_folder="unused"))
+    readers = [reader("first", "playback", "audit"), reader("next", "first", "main"), reader("other", "first", "audit")]
+    assets = [ips.iceberg_asset("playback", table="media.playback"), *readers]
+    made = ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+    plan = BackfillDesk.of([made], instance).plan("first", None)
+    assert [(stage.asset, stage.rows) for stage in plan.stages] == [("first", 3), ("next", 0)]
+    assert plan.not_started == {}

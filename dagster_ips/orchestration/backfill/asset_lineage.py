@@ -10,6 +10,7 @@ import dagster as dg
 
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.errors import UnknownConsumerError
+from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.declarations import code_of
@@ -101,8 +102,9 @@ class AssetLineage:
         return list(_in_order(root, found, self))
 
     def upstreams(self, known: KnownConsumer) -> set[str]:
-        """The assets whose changes a consumer follows, except itself."""
-        return {each.upstream for each in known.consumer.inputs.values()} - {known.consumer.name}
+        """The assets whose changes on ``main`` a consumer follows, except itself."""
+        followed = {each.upstream for each in known.consumer.inputs.values() if each.ref == MAIN}
+        return followed - {known.consumer.name}
 
     def whole_readers(self, asset: str) -> tuple[str, ...]:
         """The assets that read ``asset`` without following its changes, so that this library doesn't start them."""
@@ -118,7 +120,7 @@ class AssetLineage:
 
     def _follows(self, child: str, asset: str) -> bool:
         known = self.consumers.get(child)
-        return known is not None and asset in self.upstreams(known)
+        return known is not None and any(each.upstream == asset for each in known.consumer.inputs.values())
 
 
 def _in_order(root: str, found: Mapping[str, KnownConsumer], lineage: AssetLineage) -> Iterator[KnownConsumer]:

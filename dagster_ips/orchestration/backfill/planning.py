@@ -17,7 +17,7 @@ from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.capture.file_keys import FileKeys
 from dagster_ips.exactly_once.capture.line_look import keys_there
 from dagster_ips.exactly_once.capture.partition_captures import live_in_partitions
-from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
 from dagster_ips.iceberg.change_reader import live_files
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
@@ -68,10 +68,10 @@ def table_now(lineage: AssetLineage, asset: str) -> PlannedTable:
 
 
 def files_of_keys(
-    storage: Storage, metadata: TableMetadata | None, slicing: Slicing | None, keys: Collection[str] | None
+    storage: Storage, metadata: TableMetadata | None, slicing: Slicing | None, keys: Collection[str] | None, ref: str
 ) -> list[DataFile]:
-    """The live files of a table that may hold rows with ``keys``; all files if ``keys`` or ``slicing`` is None."""
-    head = metadata.ancestry().head if metadata else None
+    """The files live at ``ref`` of a table that may hold rows with ``keys``; all if ``keys`` or ``slicing`` is None."""
+    head = metadata.ancestry(ref).head if metadata else None
     if metadata is None or head is None:
         return []
     live = live_files(storage, metadata, head=head).changes.added
@@ -124,7 +124,7 @@ class _Planner:
             if source is None:
                 unknown.append(f"{tracked.table}, its input {name}, doesn't exist yet")
             elif keys is None:
-                reads.append(_read(tracked, files_of_keys(storage, source, None, None)))
+                reads.append(_read(tracked, files_of_keys(storage, source, None, None, tracked.ref)))
             else:
                 reads.append(_read(tracked, live_in_partitions(storage, source, tracked, keys).changes.added))
         if known is None:
@@ -150,7 +150,7 @@ class _Planner:
         """A stage that follows automatically."""
         lineage, consumer = self.lineage, known.consumer
         inputs = consumer.tracked(known.graph, lineage.instance)
-        followed = {name: each for name, each in inputs.items() if each.upstream in self.stages}
+        followed = {n: each for n, each in inputs.items() if each.upstream in self.stages and each.ref == MAIN}
         keys = self._partitions(followed.values()) if consumer.is_partitioned else None
         reads = [self._change_of(each) for each in followed.values()]
         unknown = [_NOT_ALL.format(" or ".join(read.upstream for read in reads))]
@@ -195,7 +195,7 @@ class _Planner:
         """An upper limit of what changes in an upstream: all rows that its planned partitions have now."""
         source = self.lineage.metadata(tracked.upstream)
         slicing, keys = self.lineage.own_slicing(tracked.upstream), self.stages[tracked.upstream].partitions
-        files = files_of_keys(self.lineage.lake(tracked.upstream).storage, source, slicing, keys)
+        files = files_of_keys(self.lineage.lake(tracked.upstream).storage, source, slicing, keys, tracked.ref)
         return replace(_read(tracked, files), at_most=True)
 
     def _timed(self, stage: PlannedStage) -> PlannedStage:
