@@ -202,11 +202,11 @@ def staged_branch(backfill: str) -> str:
     return _STAGED + backfill
 
 
-def is_staged_branch(branch: str) -> bool:
-    """Whether a backfill is staged on a branch of that name.
+def backfill_of_branch(branch: str) -> str | None:
+    """The backfill that is staged on a branch of that name; None if it isn't such a name.
 
     Example:
-        >>> is_staged_branch("ips-staged-qwertyui"), is_staged_branch("audit")
-        (True, False)
+        >>> backfill_of_branch("ips-staged-qwertyui"), backfill_of_branch("audit")
+        ('qwertyui', None)
     """
-    return branch.startswith(_STAGED)
+    return branch.removeprefix(_STAGED) if branch.startswith(_STAGED) else None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -20,7 +22,8 @@ from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import FileSet, consumed_after
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.errors import BackfillError, InstanceError, RevertError
+from dagster_ips.errors import BackfillError, InstanceError, RevertError, StagedBranchGoneError
+from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.iceberg import cascade_stamps, code_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.stamps import REVERTED, owner_properties, stamp_properties
@@ -31,6 +34,7 @@ from dagster_ips.orchestration.backfill.reports import difference_report, public
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter
 from dagster_ips.orchestration.backfill.staging import BranchStanding, StagedBackfill
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.spark.branches import Branch
 from tests.support.lake import FIRST_DAY, SCHEMA, Lake, events
 
 PARTITIONS = dg.StaticPartitionsDefinition(["a", "b"])
@@ -529,3 +533,29 @@ def test_a_plan_counts_the_ref_that_is_read_and_leaves_out_assets_that_read_anot
     plan = BackfillDesk.of([made], instance).plan("first", None)
     assert [(stage.asset, stage.rows) for stage in plan.stages] == [("first", 3), ("next", 0)]
     assert plan.not_started == {}
+
+
+def test_a_staged_run_does_not_create_its_branch_again_that_was_dropped_while_it_was_checked(
+    quiet: QuietLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet.compute("a", "b")
+    table, staged = quiet.catalog.client.load_table("media.first"), "ips-staged-planned1"
+    table.manage_snapshots().create_branch(quiet.at("first").snapshot_id, staged).commit()
+    published: list[str] = []
+
+    def create(branch: Branch, _: object, *, head_snapshot_id: int) -> None:
+        table.manage_snapshots().create_branch(head_snapshot_id, branch.name).commit()
+
+    monkeypatch.setattr(Branch, "create", create)
+    monkeypatch.setattr(Branch, "fast_forward", lambda *_, onto: published.append(onto))
+    monkeypatch.setattr(Branch, "drop", lambda *_: None)
+    monkeypatch.setattr("dagster_ips.exactly_once.publish.publisher.stamped", lambda *_: nullcontext())
+    session: Any = None
+    publisher = Publisher(quiet.catalog.on_branch(staged), CursorStore(quiet.instance), session, "a run")
+
+    def check(_: Branch) -> None:
+        table.refresh().manage_snapshots().remove_branch(staged).commit()
+
+    with pytest.raises(StagedBranchGoneError):
+        publisher.publish("media.first", [], lambda *_: None, consumer="first", check=check)
+    assert published == []

@@ -271,6 +271,18 @@ def test_the_doctor_finds_a_branch_that_a_run_left_behind(idle_lake: IdleLake) -
     assert "DROP BRANCH IF EXISTS `ips_0123abcd_89efcafe`" in found[0]["fix"]
 
 
+def test_the_doctor_finds_a_branch_that_is_left_of_a_cancelled_backfill(idle_lake: IdleLake) -> None:
+    idle_lake.append(events([1]), table="media.daily")
+    table = idle_lake.catalog.client.load_table("media.daily")
+    head = table.metadata.current_snapshot_id
+    assert head
+    for backfill in ("cancelled", "launched"):
+        table.manage_snapshots().create_branch(head, f"ips-staged-{backfill}").commit()
+    table.manage_snapshots().create_tag(head, "ips-backfill-launched").commit()
+    found = [each for each in idle_lake.findings() if each["check"] == "leftover branches"]
+    assert [each["fix"] for each in found] == ["To drop it: dagster-ips backfill cancel cancelled"]
+
+
 def test_the_doctor_finds_an_icdc_table_that_someone_dropped(idle_lake: IdleLake) -> None:
     (name,) = idle_lake.icdc_names()
     idle_lake.catalog.drop(name)

@@ -11,6 +11,7 @@ import dagster as dg
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.doctor.finding import Finding, Severity
+from dagster_ips.core.backfill_plan import backfill_of_branch, before_tag
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.ownership import Consent
@@ -172,7 +173,7 @@ def failures(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
 
 
 def branches(workplace: Workplace, known: KnownTable) -> Iterator[Finding]:
-    """Whether finished runs left branches behind."""
+    """Whether finished runs or cancelled backfills left branches behind."""
     lake = known.manager.catalog.open()
     metadata = lake.find(known.table)
     if metadata is None or known.is_outside:
@@ -189,6 +190,16 @@ def branches(workplace: Workplace, known: KnownTable) -> Iterator[Finding]:
             f"ips_hygiene, or any snapshot expiry, drops it once it is a day old. To drop it now: {drop}",
             Severity.WARNING,
         )
+    for name in metadata.branches:
+        backfill = backfill_of_branch(name)
+        if backfill is not None and before_tag(backfill) not in metadata.tags:
+            yield Finding(
+                "leftover branches",
+                known.table,
+                f"the branch {name} is left of backfill {backfill}, which was cancelled or has expired.",
+                f"To drop it: dagster-ips backfill cancel {backfill}",
+                Severity.WARNING,
+            )
 
 
 def _is_at_work(branch: str, runs: set[str]) -> bool:

@@ -228,9 +228,11 @@ class Publisher:
         check(branch)
         self.require_valid(captures)
         self.require_not_overtaken(branch.table, captures)
+        # Loaded again, as checks may take long: meanwhile, other runs may announce and publish something else, and a
+        # staged backfill may be cancelled.
+        now = self.catalog.load(branch.table, asset=branch.table)
+        self._require_branch(now)
         if self.catalog.branch is None:
-            # Loaded again, as checks may take long, and other runs may announce and publish something else meanwhile.
-            now = self.catalog.load(branch.table, asset=branch.table)
             announced |= self.announce(captures, now, branch, asset=asset, announced=announced)
         with effect(Effect.PUBLISH):
             branch.fast_forward(self.session, onto=self.catalog.branch or "main")

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from dagster_ips.core.backfill_plan import LaunchedBackfill, backfill_of_tag, is_staged_branch
+from dagster_ips.core.backfill_plan import LaunchedBackfill, backfill_of_branch, backfill_of_tag
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Need, expiry, refs_to_hold
 from dagster_ips.errors import DeclarationError, IpsError, MetadataUnreadableError
@@ -143,7 +143,7 @@ class _Tidying:
         if (run_id := run_at_work(self.context.instance, self.tidied.key)) is not None:
             return {"compaction": f"skipped: run {run_id} is writing the table"}
         table = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
-        if staged := [branch for branch in table.branches if is_staged_branch(branch)]:
+        if staged := [branch for branch in table.branches if backfill_of_branch(branch)]:
             return {"compaction": f"skipped: it would make the staged branch {staged[0]} unpublishable"}
         session = self.manager.session()
         with effect(Effect.TIDY_UP):
