@@ -64,10 +64,14 @@ def plan(  # noqa: PLR0913  # one per option
     with shown_while("Reading the metadata of all downstream tables"):
         made = desk.plan(asset, desk.of_older_code(asset) if older_code else chosen)
     text = json_text(plan_as_json(made))
-    if out is not None:
-        with effect(Effect.RECORD_BACKFILL):
-            Path(out).write_text(text + "\n", encoding="utf-8")
     click.echo(text if as_json else _text(plan_report(made), "\n\n"))
+    if out is not None:
+        try:
+            with effect(Effect.RECORD_BACKFILL):
+                Path(out).write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            message = f"The plan is stored as {made.id}, but can't be written to {out}: {error.strerror}."
+            raise click.ClickException(message) from error
 
 
 def launch(  # noqa: PLR0913  # one per option
