@@ -22,7 +22,7 @@ from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import FileSet, consumed_after
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.errors import BackfillError, InstanceError, RevertError, StagedBranchGoneError
+from dagster_ips.errors import BackfillError, DeclarationError, InstanceError, RevertError, StagedBranchGoneError
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.iceberg import cascade_stamps, code_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
@@ -559,3 +559,24 @@ def test_a_staged_run_does_not_create_its_branch_again_that_was_dropped_while_it
     with pytest.raises(StagedBranchGoneError):
         publisher.publish("media.first", [], lambda *_: None, consumer="first", check=check)
     assert published == []
+
+
+@pytest.mark.parametrize(("act", "names"), [("plan", {"asset": "first"}), ("revert", {"id": "planned1"})])
+def test_an_empty_list_of_partitions_in_the_ui_does_not_stand_for_all_of_them(
+    quiet: QuietLake, monkeypatch: pytest.MonkeyPatch, act: str, names: dict[str, str]
+) -> None:
+    monkeypatch.delattr(ips.IcdcIOManager, "session")
+    quiet.compute("a", "b")
+    quiet.compute("a", "b", backfill=quiet.launch(ConsumedBefore("playback", quiet.at("playback"), ("a", "b"))))
+    job = quiet.definitions.resolve_job_def("ips_backfill")
+    config = {"ops": {"backfill": {"config": {act: {**names, "partitions": []}}}}}
+    with pytest.raises(DeclarationError, match="are an empty list"):
+        job.execute_in_process(instance=quiet.instance, run_config=config)
+
+
+def test_the_states_before_a_staged_backfill_are_said_to_be_gone_with_its_cancellation(quiet: QuietLake) -> None:
+    quiet.compute("a", "b")
+    plan = quiet.desk.planned(quiet.launch(is_staged=True))
+    quiet.catalog.client.load_table("media.first").manage_snapshots().remove_tag(plan.before_tag).commit()
+    with pytest.raises(BackfillError, match="If it was cancelled, that dropped what it had staged"):
+        list(quiet.desk.compare(plan.id, against="before", examples=1))

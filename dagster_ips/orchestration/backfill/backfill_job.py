@@ -87,14 +87,14 @@ def backfill_job(definitions: Callable[[], dg.Definitions]) -> dg.JobDefinition:
 
 
 def _plan(desk: BackfillDesk, config: _Config, _: str) -> Report:
-    asset, named, is_older = config["asset"], config.get("partitions", []), config.get("older_code", False)
-    if named and is_older:
+    asset, named, is_older = config["asset"], _partitions(config), config.get("older_code", False)
+    if named is not None and is_older:
         problem = "its run config has both partitions and older_code."
         raise DeclarationError(asset=BACKFILL_JOB, problem=problem, remedy="Leave out one of them.")
     if is_older:
         return plan_report(desk.plan(asset, desk.of_older_code(asset)))
-    keys = [key for each in named for key in desk.span(asset, each)]
-    return plan_report(desk.plan(asset, keys or None))
+    keys = None if named is None else [key for each in named for key in desk.span(asset, each)]
+    return plan_report(desk.plan(asset, keys))
 
 
 def _launch(desk: BackfillDesk, config: _Config, who: str) -> Report:
@@ -128,7 +128,7 @@ def _cancel(desk: BackfillDesk, config: _Config, _: str) -> Report:
 
 
 def _revert(desk: BackfillDesk, config: _Config, _: str) -> Report:
-    backfill, partitions = config["id"], config.get("partitions") or None
+    backfill, partitions = config["id"], _partitions(config)
     reverter = desk.reverter(backfill)
     wanted = revert_report(reverter, reverter.plan(partitions))
     if config.get("dry_run", False):
@@ -140,6 +140,15 @@ def _revert(desk: BackfillDesk, config: _Config, _: str) -> Report:
 
 def _release(desk: BackfillDesk, config: _Config, _: str) -> Report:
     return release_report(desk.release(config["id"]))
+
+
+def _partitions(config: _Config) -> Sequence[str] | None:
+    """The partitions that the config names; None for all."""
+    named: Sequence[str] | None = config.get("partitions")
+    if named is not None and not named:
+        problem = "the partitions in its run config are an empty list. Nothing was done."
+        raise DeclarationError(asset=BACKFILL_JOB, problem=problem, remedy="Name some, or leave the field out for all.")
+    return named
 
 
 def _at_least(least: int, name: str, config: _Config, *, unless_told: int) -> int:

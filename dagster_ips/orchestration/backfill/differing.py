@@ -132,6 +132,8 @@ def before_snapshot(backfill: LaunchedBackfill, stage: PlannedStage, metadata: T
     if before is None:
         return None
     remedy = "Next time, launch with a larger --keep-days."
+    if backfill.is_staged:
+        remedy = f"If it was cancelled, that dropped what it had staged and the previous states. Otherwise: {remedy}"
     if metadata is None:
         gone, remedy = f"{stage.table} was dropped", "Its next run recomputes it."
     elif tag not in metadata.tags:
