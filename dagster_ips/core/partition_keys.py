@@ -46,6 +46,11 @@ class Span:
             return None
         return (self.lower, None) if self.has_null else (self.lower,)
 
+    def may_meet(self, other: Span) -> bool:
+        """Whether a value, other than null, may be in both; so it is on a side where one of them is open."""
+        ends = ((self.lower, other.upper), (other.lower, self.upper))
+        return all(lower is None or upper is None or lower <= upper for lower, upper in ends)  # type: ignore[operator]  # of one column
+
 
 @dataclass(frozen=True, slots=True)
 class KeysFound:
@@ -97,6 +102,9 @@ class PartitionKeys(Protocol):
 
     def predicate(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> Predicate:
         """The condition for rows that have one of ``keys``, exactly as ``of_values`` says; without keys, for no row."""
+
+    def extent(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> tuple[Span, ...]:
+        """For each column, between which values the rows are that have one of ``keys``; open where it is unknown."""
 
     def known(self) -> frozenset[str]:
         """Every key that has a partition now."""

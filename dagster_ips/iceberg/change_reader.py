@@ -12,9 +12,11 @@ from itertools import chain
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.change_set import ChangeSet, DataFile
 from dagster_ips.core.interval import Interval
+from dagster_ips.core.partition_keys import Span
 from dagster_ips.core.rewrites import Rewrite, without_change
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.delete_reach import DeleteReach, PartitionKey, applying_to, partition_key
+from dagster_ips.iceberg.file_spans import may_hold
 from dagster_ips.iceberg.manifests import (
     Content,
     ManifestEntry,
@@ -30,6 +32,8 @@ from dagster_ips.iceberg.manifests import (
 )
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
+
+_EVERYTHING: Mapping[str, Span] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +95,20 @@ def appended_files(
     return ChangedFiles(ChangeSet(tuple(files)), tuple(whole), tuple(entries))
 
 
-def live_files(storage: Storage, metadata: TableMetadata, *, head: Snapshot) -> ChangedFiles:
-    """Every file live at ``head``, with the delete files that apply, so that a full read is a change set as well."""
+def live_files(
+    storage: Storage, metadata: TableMetadata, *, head: Snapshot, extent: Mapping[str, Span] = _EVERYTHING
+) -> ChangedFiles:
+    """Every file live at ``head``, with the delete files that apply, so that a full read is a change set as well.
+
+    If only rows with values of ``extent``, by column, matter, manifests that hold none of them aren't opened.
+    """
     rows = [row for row in read_manifest_list(storage, head, table=metadata.table) if may_hold_live_files(row)]
     whole = [row for row in rows if content_of(row) is Content.DELETES]
     has_deletes = bool(whole)
     entries: list[ManifestEntry] = []
     files: list[DataFile] = []
     for row in rows:
-        if content_of(row) is Content.DATA:
+        if content_of(row) is Content.DATA and may_hold(row, metadata, extent):
             live = list(read_live_entries(storage, row, table=metadata.table))
             files += [entry.data_file() for entry in live]
             if _can_be_copied(live, metadata):

@@ -1,7 +1,4 @@
-"""Up to when a table is complete, as it says itself: by stamps on its snapshots, or by the bounds of a column.
-
-Source: Iceberg table spec, "Manifest Lists" (field summaries), "Partition Transforms".
-"""
+"""Up to when a table is complete, as it says itself: by stamps on its snapshots, or by the bounds of a column."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.valid_through import ALWAYS, EventTime, as_text, from_text, instant
 from dagster_ips.errors import ValidThroughError
-from dagster_ips.iceberg.column_ranges import column_bound, require_column
-from dagster_ips.iceberg.file_spans import span
+from dagster_ips.iceberg.column_ranges import require_column
+from dagster_ips.iceberg.file_spans import manifest_span, span
 from dagster_ips.iceberg.late import types
 from dagster_ips.iceberg.manifests import (
     Content,
@@ -30,8 +27,6 @@ if TYPE_CHECKING:
     from pyiceberg.types import NestedField
 
 VALID_THROUGH = "dagster-ips.valid-through"
-_LENGTHS = {"day": dt.timedelta(days=1), "hour": dt.timedelta(hours=1)}
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def properties(valid_through: dt.datetime | None) -> dict[str, str]:
@@ -79,11 +74,11 @@ def highest_value(storage: Storage, metadata: TableMetadata, column: str, snapsh
         UnknownColumnError: the table has no such top-level column.
         ValidThroughError: its values aren't dates or times, or there are rows but no file has bounds of it.
     """
-    field = require_time_column(metadata, column)
+    require_time_column(metadata, column)
     rows = read_manifest_list(storage, snapshot, table=metadata.table)
     data = [row for row in rows if content_of(row) is Content.DATA and may_hold_live_files(row)]
     highest, has_rows = None, False
-    for ceiling, row in sorted(((_ceiling(row, metadata, field), row) for row in data), key=_by_ceiling, reverse=True):
+    for ceiling, row in sorted(((_ceiling(row, metadata, column), row) for row in data), key=_by_ceiling, reverse=True):
         if highest is not None and ceiling is not None and ceiling <= highest:
             break
         for entry in read_live_entries(storage, row, table=metadata.table):
@@ -133,23 +128,10 @@ def _stamp_at(ancestry: Ancestry, snapshot: Snapshot) -> str | None:
     return None
 
 
-def _ceiling(row: ManifestRow, metadata: TableMetadata, field: NestedField) -> dt.datetime | None:
+def _ceiling(row: ManifestRow, metadata: TableMetadata, column: str) -> dt.datetime | None:
     """An upper limit of the values in the manifest's files, by its partition summaries; None if those don't say."""
-    summaries = row.get("partitions") or ()
-    for partition, summary in zip(metadata.spec(row["partition_spec_id"]), summaries, strict=False):
-        length = _LENGTHS.get(partition["transform"])
-        if partition.get("source-id") != field.field_id or summary.get("upper_bound") is None:
-            continue
-        try:
-            if length is not None:
-                return _EPOCH + (int.from_bytes(summary["upper_bound"], "little", signed=True) + 1) * length
-            if partition["transform"] == "identity" and isinstance(
-                bound := column_bound({field.field_id: summary["upper_bound"]}, field), dt.date
-            ):
-                return instant(bound)
-        except OverflowError:  # beyond Python's calendar
-            return None
-    return None
+    upper = manifest_span(row, metadata, column).upper
+    return instant(upper) if isinstance(upper, dt.date) else None
 
 
 def _by_ceiling(of_row: tuple[dt.datetime | None, ManifestRow]) -> dt.datetime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dagster_ips.core.ancestry import Ancestry
+from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.edge import Edge
@@ -70,8 +70,12 @@ def changed_in_partitions(
         if isinstance(interval, StartOver):
             return interval
         if head is not None:
-            files = files_in(storage, source, interval, head) if interval else live_files(storage, source, head=head)
-            parts.append(of_partitions(storage, source, slicing, files, [partitions[state] for state in alike]))
+            keys = [partitions[state] for state in alike]
+            if interval is None:
+                parts.append(_live_of(storage, source, slicing, keys, head))
+            else:
+                files = files_in(storage, source, interval, head)
+                parts.append(of_partitions(storage, source, slicing, files, keys))
     taken = [_taken_by(slicing, [partitions[s] for s in states if starts[s] == each]) for each in unique]
     whole = united(parts) if parts else ChangedFiles.nothing()
     if whole is None or not _are_apart(parts, taken, FileKeys(storage, source, slicing)):
@@ -124,7 +128,17 @@ def live_in_partitions(
     head = source.ancestry(tracked.ref).head
     if head is None or tracked.slicing is None:
         return ChangedFiles.nothing()
-    return of_partitions(storage, source, tracked.slicing, live_files(storage, source, head=head), keys)
+    return _live_of(storage, source, tracked.slicing, keys, head)
+
+
+def _live_of(
+    storage: Storage, source: TableMetadata, slicing: Slicing, keys: Collection[str], head: Snapshot
+) -> ChangedFiles:
+    """As ``live_in_partitions``. The manifests of other partitions are mostly not opened."""
+    divided = slicing.upstream_keys
+    extent = divided.extent(_taken_by(slicing, keys), column_kinds(source, divided.columns))
+    live = live_files(storage, source, head=head, extent=dict(zip(divided.columns, extent, strict=True)))
+    return of_partitions(storage, source, slicing, live, keys)
 
 
 def _are_apart(parts: Sequence[ChangedFiles], taken: Sequence[frozenset[str]], found: FileKeys) -> bool:

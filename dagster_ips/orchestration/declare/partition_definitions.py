@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -139,6 +139,15 @@ class _TimeKeys:
             for start, end in _joined(sorted(windows, key=lambda each: each.start.timestamp()))
         )
 
+    def extent(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> tuple[Span, ...]:
+        kind = kinds[self.column]
+        if kind in (ColumnKind.STRING, ColumnKind.OTHER) or not keys:
+            return (_extent_of_texts(keys, kind),)
+        windows = [self.definition.time_window_for_partition_key(key) for key in keys]
+        start = min((each.start for each in windows), key=dt.datetime.timestamp)
+        end = max((each.end for each in windows), key=dt.datetime.timestamp)
+        return (Span(self._bound(start, kind), self._bound(end, kind)),)
+
     def known(self) -> frozenset[str]:
         return frozenset(self.definition.get_partition_keys())
 
@@ -250,18 +259,22 @@ class _TimeKeys:
         return late.astimezone(self._zone).replace(tzinfo=None, fold=0)
 
     def _literal(self, instant: dt.datetime, kind: ColumnKind) -> str:
+        return literal(self._bound(instant, kind))
+
+    def _bound(self, instant: dt.datetime, kind: ColumnKind) -> dt.date:
+        """A window boundary as a value of the column."""
         local = instant.astimezone(self._zone)
         if kind is ColumnKind.TIMESTAMPTZ:
-            return literal(local)
+            return local
         if kind is ColumnKind.TIMESTAMP:
-            return literal(self._local(instant))
+            return self._local(instant)
         if local.time() != dt.time():
             raise DeclarationError(
                 asset=self.column,
                 problem=f"a partition begins at {local}, within a day, which a date column can't represent.",
                 remedy="Partition by a timestamp column, or by whole days.",
             )
-        return literal(local.date())
+        return local.date()
 
 
 @dataclass(frozen=True)
@@ -299,6 +312,9 @@ class _NamedKeys:
 
     def predicate(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> Predicate:
         return _any_of(_equals(quoted(self.column), kinds[self.column], key) for key in sorted(keys))
+
+    def extent(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> tuple[Span, ...]:
+        return (_extent_of_texts(keys, kinds[self.column]),)
 
     def known(self) -> frozenset[str]:
         return frozenset(self.definition.get_partition_keys(dynamic_partitions_store=self.instance))
@@ -383,6 +399,11 @@ class _MultiKeys:
         rows = {tuple(parts[name] for name in self.dimensions) for parts in self._parts_of(keys).values()}
         return _any_of(_of_dimensions(list(self.dimensions.values()), rows, kinds))
 
+    def extent(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> tuple[Span, ...]:
+        parts = [self._parts(key) for key in keys]
+        of_each = (each.extent({of[name] for of in parts}, kinds) for name, each in self.dimensions.items())
+        return tuple(chain.from_iterable(of_each))
+
     def known(self) -> frozenset[str]:
         return frozenset(self.definition.get_partition_keys(dynamic_partitions_store=self.instance))
 
@@ -445,6 +466,12 @@ def _of_dimensions(
         firsts_of.setdefault(frozenset(rest), []).append(key)
     for rest_rows, firsts in firsts_of.items():
         yield f"({first.predicate(firsts, kinds)} AND {_any_of(_of_dimensions(others, rest_rows, kinds))})"
+
+
+def _extent_of_texts(keys: Collection[str], kind: ColumnKind) -> Span:
+    """The extent of keys that are values as text; only texts have the same order as such keys."""
+    is_known = keys and kind is ColumnKind.STRING
+    return Span(min(keys), max(keys)) if is_known else Span(None, None, has_null=None)
 
 
 def _any_of(conditions: Iterable[str]) -> Predicate:

@@ -60,6 +60,9 @@ def test_each_time_matches_its_own_window_and_none_of_its_neighbors(
         others = {definition.get_partition_key_for_timestamp(each) for each in near}
         assert taken(keys, [key], kind, value) == 1
         assert taken(keys, others | {key}, kind, value) == 1
+        (extent,) = keys.extent([key], {"at": kind})
+        assert extent.may_meet(Span(value, value))
+        assert not extent.may_meet(Span(value + dt.timedelta(days=8), None))
 
 
 @pytest.mark.parametrize("at", [dt.datetime(2026, 3, 29, 2, 10), dt.datetime(2026, 10, 25, 2, 10)])  # noqa: DTZ001  # as above

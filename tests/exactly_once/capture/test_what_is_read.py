@@ -1,0 +1,63 @@
+"""How many metadata files looks and captures open: as many as what changed needs, however large the table is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dagster_ips.iceberg.storage import Storage
+from tests.exactly_once.capture.test_unknown_partitions import BY_DAY, DAYS, Plays, PlaysByDay, days_ago
+
+YESTERDAY = str(days_ago(1))
+
+
+@pytest.fixture
+def plays(tmp_path: Path) -> Iterator[Plays]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Plays(tmp_path, instance)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The manifests that were read, each as often as it was."""
+    found: list[str] = []
+    original = Storage.read
+
+    def reading(self: Storage, location: str, *, table: str) -> bytes:
+        if location.endswith(".avro") and "/snap-" not in location:
+            found.append(location)
+        return original(self, location, table=table)
+
+    monkeypatch.setattr(Storage, "read", reading)
+    return found
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["for the first time", "named by a person"])
+def test_a_day_that_is_computed_as_a_whole_opens_no_manifest_of_other_days(
+    plays: Plays, read: list[str], *, anew: bool
+) -> None:
+    plays.create(BY_DAY)
+    for _ in range(5):
+        plays.append([{"day": days_ago(3)}, {"day": days_ago(2)}])
+    plays.follow(DAYS, "day")
+    plays.append([{"day": days_ago(1)}])
+    assert plays.pending(DAYS, "day") == {YESTERDAY}
+    read.clear()
+    assert plays.run(DAYS, "day", YESTERDAY, anew=anew) == 1
+    assert len(set(read)) == 1
+
+
+def test_a_mapped_day_opens_only_the_manifests_of_the_days_that_it_takes(read: list[str], tmp_path: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        plays = PlaysByDay(tmp_path, instance)
+        plays.mapping = dg.TimeWindowPartitionMapping(start_offset=-1, allow_nonexistent_upstream_partitions=True)
+        plays.create(BY_DAY)
+        for days in (3, 3, 2, 1):
+            plays.append([{"day": days_ago(days)}])
+        plays.pending(DAYS, "day")
+        read.clear()
+        assert plays.run(DAYS, "day", YESTERDAY, anew=True) == 2
+        assert len(set(read)) == 2
