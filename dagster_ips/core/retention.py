@@ -42,6 +42,11 @@ class Retention:
             raise RetentionError(setting="max_age", found=f"{max_age_days} days", remedy=remedy) from error
         return cls(keep_last, max_age)
 
+    def is_young(self, tables: Iterable[IcdcTable], *, now_ms: int) -> bool:
+        """Whether the newest of a capture's ``tables`` is within ``max_age``; not so without tables."""
+        longest_ms = self.max_age / timedelta(milliseconds=1)
+        return any(now_ms - table.created_ms <= longest_ms for table in tables)
+
 
 @dataclass(frozen=True, slots=True)
 class IcdcTable:
@@ -75,11 +80,8 @@ def expired(
     newest, *older = sorted(captures, reverse=True) or [0]
     kept = {newest, *older[: retention.keep_last - 1]}
 
-    longest_ms = retention.max_age / timedelta(milliseconds=1)
-
     def is_expired(number: int) -> bool:
-        created_ms = max(table.created_ms for table in captures[number])
-        return number not in kept or now_ms - created_ms > longest_ms
+        return number not in kept or not retention.is_young(captures[number], now_ms=now_ms)
 
     gone = [number for number in older if number not in spared and is_expired(number)]
     return tuple(table for number in gone for table in captures[number])

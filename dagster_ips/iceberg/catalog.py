@@ -208,12 +208,22 @@ class LakeCatalog:
                 rows = self._locations_by_sql(catalog, sqlalchemy.and_(in_namespace, starts))
                 # SQLite's LIKE doesn't distinguish upper and lower case.
                 return {name_of([*within, name]): at for (_, name), at in rows.items() if name.startswith(start)}
+            return dict(self._locations_one_by_one(catalog, self.names_by_prefix(namespace, start)))
+
+    def names_by_prefix(self, namespace: str, start: str) -> list[str]:
+        """The tables that ``metadata_locations_by_prefix`` locates; none of them is loaded.
+
+        Raises:
+            CatalogUnreachableError: the catalog did not answer.
+        """
+        if isinstance(self.client, sql.SqlCatalog):
+            return list(self.metadata_locations_by_prefix(namespace, start))
+        with self._reaching(f"listing {namespace}.{start}*"):
             try:
-                listed = catalog.list_tables(within)
+                listed = self.client.list_tables(parts_of(namespace))
             except NoSuchNamespaceError:  # Before the first table of it, as in a database.
-                return {}
-            names = [name_of(identifier) for identifier in listed if identifier[-1].startswith(start)]
-            return dict(self._locations_one_by_one(catalog, names))
+                return []
+            return [name_of(identifier) for identifier in listed if identifier[-1].startswith(start)]
 
     def load(self, table: str, *, asset: str, consumed_snapshot_id: int | None = None) -> TableMetadata:
         """The table's current metadata, never from a cache.

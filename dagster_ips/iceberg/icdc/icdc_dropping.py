@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from dagster_ips.iceberg.icdc.icdc_names import (
     edge_of,
     interval_of,
     name_prefix,
+    number_in_name,
     partitions_of,
 )
 from dagster_ips.iceberg.manifests import read_manifest_list
@@ -32,14 +34,37 @@ _METADATA_FILE = re.compile(r"[\w.-]+\.(?:avro|json)")
 
 
 def icdc_tables(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> list[IcdcTable]:
-    """The edge's ICDC tables in ``namespace``.
+    """The edge's ICDC tables in ``namespace``, as in ``tables_named``."""
+    return _tables_at(catalog, edge, catalog.metadata_locations_by_prefix(namespace, name_prefix(edge)))
+
+
+def names_by_number(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> dict[int, list[str]]:
+    """The names of the edge's ICDC tables in ``namespace``, by the numbers of their captures, the newest first.
+
+    Tables of others may have such names too. None is read.
+
+    Raises:
+        CatalogUnreachableError: the catalog did not answer.
+    """
+    found: dict[int, list[str]] = {}
+    for name in catalog.names_by_prefix(namespace, name_prefix(edge)):
+        if (number := number_in_name(name, edge)) is not None:
+            found.setdefault(number, []).append(name)
+    return dict(sorted(found.items(), reverse=True))
+
+
+def tables_named(catalog: LakeCatalog, edge: Edge, names: Sequence[str]) -> list[IcdcTable]:
+    """Those of the tables ``names`` that are ICDC tables of the edge.
 
     A table that can't be read is left out: nothing shows that it is an ICDC table, or another run is just dropping it.
 
     Raises:
         CatalogUnreachableError: the catalog did not answer.
     """
-    located = catalog.metadata_locations_by_prefix(namespace, name_prefix(edge))
+    return _tables_at(catalog, edge, catalog.metadata_locations(names))
+
+
+def _tables_at(catalog: LakeCatalog, edge: Edge, located: Mapping[str, str]) -> list[IcdcTable]:
     read = [_read(catalog.storage, name, location) for name, location in located.items()]
     known = [(metadata, capture_number(metadata, edge)) for metadata in read if metadata is not None]
     return [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.icdc.icdc_dropping import icdc_tables
+from dagster_ips.iceberg.icdc.icdc_dropping import names_by_number, tables_named
 from dagster_ips.iceberg.icdc.icdc_names import SOURCE_UUID, interval_of
 
 
@@ -27,10 +27,11 @@ def newest_capture(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> Remem
     Raises:
         CatalogUnreachableError: the catalog did not answer.
     """
-    tables = icdc_tables(catalog, edge, namespace=namespace)
-    if not tables:
+    of_each = (tables_named(catalog, edge, n) for n in names_by_number(catalog, edge, namespace=namespace).values())
+    tables = next(filter(None, of_each), None)
+    if tables is None:
         return None
-    newest = max(tables, key=lambda table: (table.number, -table.created_ms))
+    newest = min(tables, key=lambda table: table.created_ms)
     metadata = catalog.load(newest.name, asset=edge.consumer)
     source_uuid = metadata.properties.get(SOURCE_UUID) or None
     return RememberedCapture(newest.name, newest.number, source_uuid, *interval_of(metadata))

@@ -88,16 +88,21 @@ def properties(captures: Sequence[Capture], number: int) -> dict[str, str]:
     }
 
 
+def number_in_name(table: str, edge: Edge) -> int | None:
+    """The number of the edge's capture by the name alone, which may be another table's; None if it has none."""
+    match = _NUMBER_AND_ATTEMPT.fullmatch(table.rpartition(".")[2].removeprefix(name_prefix(edge)))
+    return int(match[1]) if match else None
+
+
 def capture_number(metadata: TableMetadata, edge: Edge) -> int | None:
     """The number of the edge's capture that the table was made for.
 
     None unless its name, its folder and its properties all say that it is an ICDC table of the edge.
     """
     namespace, _, name = metadata.table.rpartition(".")
-    match = _NUMBER_AND_ATTEMPT.fullmatch(name.removeprefix(name_prefix(edge)))
-    if match is None or not metadata.location.endswith(f"/_{namespace}/{name}"):
+    number = number_in_name(metadata.table, edge)
+    if number is None or not metadata.location.endswith(f"/_{namespace}/{name}"):
         return None
-    number = int(match[1])
     ours = _identity(edge, number) | {"gc.enabled": "false"}
     return number if ours.items() <= metadata.properties.items() else None
 

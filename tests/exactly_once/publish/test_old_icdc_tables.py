@@ -26,6 +26,7 @@ from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
 from dagster_ips.iceberg.avro import read_avro, write_avro
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc.icdc_tables import author_icdc_table
+from dagster_ips.iceberg.storage import Storage
 from dagster_ips.state.store import MemoryEdgeStore
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
 
@@ -145,6 +146,27 @@ def test_only_the_own_files_of_dropped_tables_are_deleted_and_no_other_byte_of_t
     assert store_files(source) == {path: content for path, content in before.items() if path not in own}
     assert not any(folder.exists() for folder in folders)
     assert source.scan() == source.expected(source.rows)
+
+
+def test_of_the_tables_that_are_kept_only_the_oldest_is_read(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _, oldest_kept, *_, newest = capture_rounds(source, 6)
+    read: list[str] = []
+    original = Storage.read
+
+    def reading(self: Storage, location: str, *, table: str) -> bytes:
+        if location.endswith(".json"):
+            read.append(table)
+        return original(self, location, table=table)
+
+    monkeypatch.setattr(Storage, "read", reading)
+    clean(source, newest, Retention(keep_last=10))
+    assert set(read) == names(first)
+    clean(source, newest, Retention(keep_last=4))
+    read.clear()
+    clean(source, newest, Retention(keep_last=4))
+    assert set(read) == names(oldest_kept)
+    clean(source, newest, NO_TIME)
+    assert icdc_names(source) == names(newest)
 
 
 def test_captures_above_the_age_limit_are_dropped_but_never_the_newest_one(source: Source) -> None:
