@@ -27,6 +27,7 @@ REVERTED = "dagster-ips.reverted"
 _ANNOUNCED = "dagster-ips.announced."
 _PUBLISHED = "dagster-ips.published"
 _MOST_LISTED = 200
+_MOST_SEARCHED = 10
 _DIVISION = "by"
 
 
@@ -89,8 +90,13 @@ def target_histories(metadata: TableMetadata, edges: Iterable[Edge]) -> dict[Edg
     newest: dict[Edge, Stamp] = {}
     for line in dict.fromkeys(edge.line for edge in asked):
         missing = {edge.partition for edge in asked if edge.line == line}
+        names = {each: '"n":' if each is None else json.dumps(each, ensure_ascii=False) for each in missing}
         for snapshot in ancestry.snapshots:
-            if missing and EDGE + line.id in snapshot.summary:
+            if not missing:
+                break
+            stamp = snapshot.summary.get(EDGE + line.id, "")
+            # Few names are searched for in the text, as in ``_is_divided_by``; for many, decoding it takes less time.
+            if stamp and (len(missing) > _MOST_SEARCHED or any(names[each] in stamp for each in missing)):
                 found = _stamps(snapshot, metadata.uuid, line, missing)
                 missing -= {edge.partition for edge in found}
                 newest |= found

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
+from dagster_ips.iceberg import stamps
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import stamp_properties, target_histories
 
@@ -40,7 +42,32 @@ def test_left_out_partitions_are_read_back_and_become_unknown_if_too_many_to_lis
         assert newest.left_out == (None if is_much else each.left_out)
 
 
-def published(summary: dict[str, str]) -> TableMetadata:
+@pytest.mark.parametrize("key", ["2026-01-02", 'a"b', "a\\b\n", "Ü|日", "", None])
+def test_only_the_stamps_that_may_name_a_partition_are_decoded(
+    key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stamped(*keys: str | None) -> dict[str, str]:
+        captures = tuple(
+            Capture(LINE if each is None else LINE.of(each), 7, Mode.FULL, "", None, SOMEWHERE, "", "run", None)
+            for each in keys
+        )
+        return stamp_properties(captures, attempt="attempt", run_id="run")
+
+    others = stamped("2026-01-01", "other")
+    with_key = stamped(key) if key is None else stamped("2026-01-03", key)
+    table, edge = published(others, with_key, with_key, others, others), LINE if key is None else LINE.of(key)
+    decoded: list[object] = []
+    decode = stamps._stamps
+    monkeypatch.setattr(stamps, "_stamps", lambda *of: decoded.append(of) or decode(*of))
+    newest = target_histories(table, [edge])[edge].newest
+    assert newest is not None
+    assert (newest.number, newest.target.snapshot_id, len(decoded)) == (7, 3, 1)
+    assert target_histories(published(*[others] * 3), [edge])[edge].newest is None
+    assert len(decoded) == 1
+
+
+def published(*summaries: dict[str, str]) -> TableMetadata:
+    """A table with one snapshot for each of ``summaries``, the newest last."""
     raw = {
         "format-version": 2,
         "table-uuid": "u",
@@ -48,7 +75,15 @@ def published(summary: dict[str, str]) -> TableMetadata:
         "partition-specs": [{"spec-id": 0, "fields": []}],
         "schemas": [{"schema-id": 0, "fields": []}],
         "current-schema-id": 0,
-        "snapshots": [{"snapshot-id": 1, "timestamp-ms": 1, "summary": {"operation": "append", **summary}}],
-        "current-snapshot-id": 1,
+        "snapshots": [
+            {
+                "snapshot-id": number,
+                "parent-snapshot-id": number - 1 or None,
+                "timestamp-ms": number,
+                "summary": {"operation": "append", **summary},
+            }
+            for number, summary in enumerate(summaries, start=1)
+        ],
+        "current-snapshot-id": len(summaries),
     }
     return TableMetadata.parse("media.weekly", "m", json.dumps(raw).encode())
