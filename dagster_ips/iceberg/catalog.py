@@ -49,6 +49,8 @@ _SQLITE = "sqlite:///"
 _UNREADABLE = (ValidationError, ResponseError)
 """What PyIceberg raises if a metadata file, or a catalog's response, has something that it doesn't know."""
 _MOST_LISTED = 20
+_MOST_KNOWN = 8
+"""Of how many tables the last metadata is kept: a run has a few, and each may take many megabytes."""
 _CLASS = "py-catalog-impl"
 _CONNECTION = {"pool_pre_ping": "true"}
 """A connection to a database that ended while a run computed, as the database or a firewall ends it, isn't used."""
@@ -80,6 +82,7 @@ class LakeCatalog:
     icdc_location: str | None = None
     _patience: Patience | None = field(init=False, repr=False)
     _vended: dict[tuple[str, ...], Vended] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[str, TableMetadata] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "properties", _with_type(_with_configured(self.name, self.properties)))
@@ -94,7 +97,8 @@ class LakeCatalog:
     def on_branch(self, branch: str | None) -> LakeCatalog:
         """This catalog with ``branch`` instead of ``main`` in the tables that have it; with ``main`` if it is None."""
         found = replace(self, branch=branch)
-        vars(found).update(client=self.client, _vended=self._vended)  # Its connections are shared.
+        # Its connections are shared, and what it has read.
+        vars(found).update(client=self.client, _vended=self._vended, _known=self._known)
         return found
 
     @classmethod
@@ -226,7 +230,7 @@ class LakeCatalog:
             return [name_of(identifier) for identifier in listed if identifier[-1].startswith(start)]
 
     def load(self, table: str, *, asset: str, consumed_snapshot_id: int | None = None) -> TableMetadata:
-        """The table's current metadata, never from a cache.
+        """The table's current metadata. The catalog is asked for it each time; a file read before isn't read again.
 
         Raises:
             UnknownTableError: there is no such table. The error names ``asset``, and what that had consumed.
@@ -246,7 +250,12 @@ class LakeCatalog:
         location = self.metadata_locations([table]).get(table)
         if location is None:
             return None
-        metadata = TableMetadata.parse(table, location, self.storage.read(location, table=table))
+        metadata = self._known.get(table)
+        if metadata is None or metadata.metadata_location != location:  # A metadata file never changes.
+            metadata = TableMetadata.parse(table, location, self.storage.read(location, table=table))
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[table] = metadata
         return metadata if self.branch is None else metadata.on_branch(self.branch)
 
     def _what_there_is(self, table: str) -> str:
