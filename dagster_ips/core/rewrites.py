@@ -32,15 +32,18 @@ def merged(rewrites: Iterable[Rewrite]) -> list[Rewrite]:
         >>> [(sorted(rewrite.inputs), sorted(rewrite.outputs)) for rewrite in one]
         [(['a', 'b', 'd'], ['e'])]
     """
-    groups: list[Rewrite] = []
-    for rewrite in rewrites:
-        before = [group for group in groups if group.outputs & rewrite.inputs]
+    groups: dict[int, Rewrite] = {}
+    writers: dict[str, list[int]] = {}  # by output: the groups, including those that were merged into others since
+    for number, rewrite in enumerate(rewrites):
+        found = {writer for path in rewrite.inputs for writer in writers.get(path, ()) if writer in groups}
+        before = [groups.pop(writer) for writer in sorted(found)]
         written = frozenset[str]().union(*[group.outputs for group in before])
         inputs = frozenset[str]().union(rewrite.inputs - written, *[group.inputs for group in before])
-        groups = [group for group in groups if group not in before]
         between = (written & rewrite.inputs).union(*[group.between for group in before])
-        groups.append(Rewrite(inputs, (written - rewrite.inputs) | rewrite.outputs, between))
-    return groups
+        groups[number] = Rewrite(inputs, (written - rewrite.inputs) | rewrite.outputs, between)
+        for path in groups[number].outputs:
+            writers.setdefault(path, []).append(number)
+    return list(groups.values())
 
 
 def without_change(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,3 +73,26 @@ def test_whatever_is_rewritten_every_row_is_in_exactly_one_place(data: st.DataOb
         assert group.inputs & removed
         moved = set().union(*[held[path] for path in group.inputs])
         assert moved == set().union(*[held[path] for path in group.outputs])
+
+
+class CountedFiles(frozenset[str]):
+    """Files of which it is counted how often they are compared with others."""
+
+    compared = 0
+
+    def __ror__(self, others: AbstractSet[str]) -> CountedFiles:  # type: ignore[override]  # of this kind
+        return CountedFiles(frozenset(others).union(self))
+
+    def __and__(self, others: AbstractSet[object]) -> frozenset[str]:
+        CountedFiles.compared += 1
+        return frozenset(self).intersection(others)
+
+
+def test_the_partitions_of_a_compaction_are_not_compared_with_each_other() -> None:
+    of_days = [Rewrite(frozenset([f"{n}a", f"{n}b"]), CountedFiles([f"{n}c"])) for n in range(50)]
+    again = [Rewrite(frozenset([f"{n}c", f"{n}d"]), CountedFiles([f"{n}e"])) for n in range(0, 50, 2)]
+    found = merged([*of_days, *again])
+    assert len(found) == 50
+    assert [sorted(each.outputs) for each in found[-2:]] == [["46e"], ["48e"]]
+    assert found[-1].files == {"48a", "48b", "48c", "48d", "48e"}
+    assert CountedFiles.compared <= 75
