@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from dagster_ips.iceberg.manifests import ManifestEntry, ManifestRow
 
 _EQUALITY_DELETES = 2
+_ORDERED = {int, str}
 _FILE_PATH = 2147483546  # The reserved field id of position deletes' column file_path.
 
 PartitionKey = tuple[int, tuple[Any, ...]]
@@ -68,9 +70,21 @@ class DeleteReach:
         """Whether the manifest may list a covered file, according to its partition summaries."""
         if self.is_everywhere:
             return True
-        keys = [values for spec, values in self.scopes | self.partitions if spec == row["partition_spec_id"]]
+        keys, ends = self._by_spec.get(row["partition_spec_id"], ([], []))
         summaries = row.get("partitions")
-        return bool(keys) if not summaries else any(_may_hold(summaries, values) for values in keys)
+        if not keys or not summaries:
+            return bool(keys)
+        if any(of and _are_apart(of, summary) for of, summary in zip(ends, summaries, strict=False)):
+            return False
+        return any(_may_hold(summaries, values) for values in keys)
+
+    @cached_property
+    def _by_spec(self) -> Mapping[int, tuple[list[tuple[Any, ...]], list[tuple[Any, Any] | None]]]:
+        """The partitions by spec; and for each field the lowest and highest value, None if they have no plain order."""
+        found: dict[int, list[tuple[Any, ...]]] = {}
+        for spec, values in self.scopes | self.partitions:
+            found.setdefault(spec, []).append(values)
+        return {spec: (keys, [_ends(each) for each in zip(*keys, strict=False)]) for spec, keys in found.items()}
 
 
 def applying_to(deletes: Iterable[ManifestEntry], data: Iterable[ManifestEntry]) -> list[ManifestEntry]:
@@ -130,13 +144,22 @@ def _may_hold(summaries: list[dict[str, Any]], values: tuple[Any, ...]) -> bool:
 def _may_be_within(value: Any, summary: dict[str, Any]) -> bool:  # noqa: ANN401  # a raw Avro value
     if value is None:
         return bool(summary["contains_null"])
+    return type(value) not in _ORDERED or not _are_apart((value, value), summary)
+
+
+def _ends(values: Sequence[Any]) -> tuple[Any, Any] | None:
+    """The lowest and the highest of ``values``; None if they have no order here, or one is null."""
+    kinds = {type(value) for value in values}
+    return (min(values), max(values)) if len(kinds) == 1 and kinds <= _ORDERED else None
+
+
+def _are_apart(ends: tuple[Any, Any], summary: dict[str, Any]) -> bool:
+    """Whether everything between ``ends`` is outside the manifest's bounds."""
     lower, upper = summary.get("lower_bound"), summary.get("upper_bound")
-    if lower is None or upper is None or isinstance(value, bool):
-        return True
-    match value:
-        case int():
-            return int.from_bytes(lower, "little", signed=True) <= value <= int.from_bytes(upper, "little", signed=True)
-        case str():
-            return bytes(lower) <= value.encode() <= bytes(upper)
-        case _:
-            return True
+    if lower is None or upper is None:
+        return False
+    lowest, highest = ends
+    if isinstance(lowest, str):
+        return bool(highest.encode() < bytes(lower) or lowest.encode() > bytes(upper))
+    first, last = (int.from_bytes(bound, "little", signed=True) for bound in (lower, upper))
+    return bool(highest < first or lowest > last)

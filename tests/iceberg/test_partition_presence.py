@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagster_ips.core.held_rows import HeldRows
+from dagster_ips.iceberg import partition_presence
 from dagster_ips.iceberg.partition_presence import partitions_held
 from tests.iceberg.sources import TABLE, Source
 
@@ -66,6 +68,42 @@ def test_days_outside_the_ranges_of_all_manifests_are_new(tmp_path: Path) -> Non
         source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], [(None,)]
     ).partitions
     assert not partitions_held(source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], []).partitions
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data(), spec=st.sampled_from(list(VALUES)))
+def test_many_values_are_held_exactly_as_each_by_itself(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, spec: str
+) -> None:
+    field, values = VALUES[spec]
+    source = Source(tmp_path_factory.mktemp("lake"), spec)
+    for some in data.draw(st.lists(st.lists(st.sampled_from(values), min_size=1, max_size=3), max_size=3)):
+        source.append([{1: 1, field: value} for value in some])
+    table, column = source.lake.load(TABLE, asset="test"), source.fields[field - 1].name
+
+    def held(*of: object) -> HeldRows:
+        return partitions_held(source.lake.storage, table, [column], [(each,) for each in of])
+
+    asked = data.draw(st.lists(st.sampled_from([*values, 7]), max_size=9))
+    assert held(*asked).partitions == [(each,) for each in asked if held(each).partitions]
+
+
+def test_the_values_within_a_manifests_bounds_are_found_without_comparing_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, compared = Source(tmp_path, "day"), list[object]()
+    for days in (0, 3):
+        source.append([{1: 1, 2: DAY + dt.timedelta(days=days)}])
+    original = partition_presence._Bounds.may_be
+    monkeypatch.setattr(
+        partition_presence._Bounds, "may_be", lambda own, value: compared.append(value) or original(own, value)
+    )
+    values = [None, *(DAY + dt.timedelta(days=days) for days in range(500, -500, -1))]
+    found = partitions_held(
+        source.lake.storage, source.lake.load(TABLE, asset="test"), ["day"], [(each,) for each in values]
+    )
+    assert found.partitions == [(DAY + dt.timedelta(days=3),), (DAY,)]
+    assert (found.most, compared) == (2, [])
 
 
 def test_values_of_a_column_that_is_not_a_partition_column_exclude_nothing(tmp_path: Path) -> None:
