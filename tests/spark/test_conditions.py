@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 
 import pytest
@@ -9,11 +10,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+from pyspark.sql.connect import functions as connect_functions
 
 from dagster_ips.core.ranges import equals
+from dagster_ips.spark import frames
 from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.writes import partition_filter
 from dagster_ips.spark.writes.overwrite_where import delete_where, replace_where
-from dagster_ips.spark.writes.partition_filter import collected, exactly
+from dagster_ips.spark.writes.partition_filter import among, collected, exactly
 from tests.spark import conditions as some
 from tests.support.lake import Lake
 from tests.support.variants import mostly_slow
@@ -142,3 +146,26 @@ def test_partitions_of_false_and_of_true_are_read_without_those_of_null(lake: La
     branch = table.branch("read")
     assert table.ids(branch) == [0, 1, 2]
     assert [row.id for row in lake.session.table(branch.sql_name).where(partitions).collect()] == [1]
+
+
+@given(data=st.data())
+@settings(deadline=None)
+def test_of_too_many_partitions_the_range_is_read_and_not_the_whole_table(data: st.DataObject) -> None:
+    value = st.none() | st.sampled_from([*map(days_from, range(5))])
+    values = data.draw(st.lists(st.tuples(value, st.integers(0, 9), st.floats()), min_size=2))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(partition_filter, "F", connect_functions)
+        patched.setattr(frames, "F", connect_functions)
+        patched.setattr(partition_filter, "MOST_LITERALS", 1)
+        text = str(among(["day", "number", "amount"], values, alias="t"))
+    numbers = [number for _, number, _ in values]
+    days = [day for day, _, _ in values if day is not None]
+    assert f">=(t.`number`, {min(numbers)})" in text
+    assert f"<=(t.`number`, {max(numbers)})" in text
+    assert "amount" not in text
+    assert ("isNull(t.`day`)" in text) is (0 < len(days) < len(values))
+    assert text.count("day") == 2 * bool(days) + (0 < len(days) < len(values))
+
+
+def days_from(number: int) -> dt.date:
+    return dt.date(2026, 1, 1) + dt.timedelta(days=number)

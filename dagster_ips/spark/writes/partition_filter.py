@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagster_ips.core.held_rows import HeldRows
@@ -63,10 +64,14 @@ def _moment(micros: int | None) -> dt.datetime | None:
 
 
 def among(columns: Sequence[str], values: Sequence[tuple[object, ...]], *, alias: str | None = None) -> Column:
-    """As ``exactly``, but for pruning only: simply true if there are no columns, or more than 1,000 values."""
-    if not columns or len(values) > MOST_LITERALS:
-        return F.lit(True)  # noqa: FBT003
-    return exactly(columns, values, alias=alias)
+    """As ``exactly``, but for pruning only: true for more rows if there are more than 1,000 values, or no columns.
+
+    Of so many values, which must be all of them, only the lowest and the highest of each column count.
+    """
+    if len(values) > MOST_LITERALS:
+        of_each = zip(*values, strict=True)
+        return all_of([_between(name, of) for name, of in zip(_named(columns, alias), of_each, strict=True)])
+    return exactly(columns, values, alias=alias) if columns else F.lit(True)  # noqa: FBT003
 
 
 def exactly(columns: Sequence[str], values: Sequence[tuple[object, ...]], *, alias: str | None = None) -> Column:
@@ -74,8 +79,22 @@ def exactly(columns: Sequence[str], values: Sequence[tuple[object, ...]], *, ali
 
     It uses ``=`` and never ``IN``, on which Iceberg fails if a partition of a string column is null.
     """
-    names = [F.col(f"{alias}.{quoted(column)}" if alias else quoted(column)) for column in columns]
+    names = _named(columns, alias)
     return any_of([all_of([_is(name, item) for name, item in zip(names, value, strict=True)]) for value in values])
+
+
+def _named(columns: Sequence[str], alias: str | None) -> list[Column]:
+    return [F.col(f"{alias}.{quoted(column)}" if alias else quoted(column)) for column in columns]
+
+
+def _between(column: Column, values: Sequence[Any]) -> Column:
+    """Whether the column is within the range of ``values``; true if they have no range that all engines agree on."""
+    known = [value for value in values if value is not None]
+    kinds = {type(value) for value in known}
+    if len(kinds) != 1 or not kinds <= {int, str, Decimal, dt.date, dt.datetime}:
+        return F.lit(True)  # noqa: FBT003
+    within = (column >= _literal(min(known))) & (column <= _literal(max(known)))
+    return within | column.isNull() if len(known) < len(values) else within
 
 
 def _is(column: Column, value: object) -> Column:
@@ -86,7 +105,10 @@ def _is(column: Column, value: object) -> Column:
             return column.isNotNull() & (column == F.lit(value))
         case float() if value == 0:  # Iceberg orders -0.0 below 0.0, which are equal to Spark
             return (column >= F.lit(-0.0)) & (column <= F.lit(0.0))
-        case dt.datetime():  # F.lit takes a naive one to be in the process's own time zone
-            return column == F.expr(literal(value))
         case _:
-            return column == F.lit(value)
+            return column == _literal(value)
+
+
+def _literal(value: object) -> Column:
+    # F.lit takes a time without a zone to be in the process's own.
+    return F.expr(literal(value)) if isinstance(value, dt.datetime) else F.lit(value)

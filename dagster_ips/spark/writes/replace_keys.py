@@ -35,7 +35,8 @@ def replace_keys(
     # mergeInto gives the target no alias, so its columns are qualified by the last part of its name.
     target = quoted(f"branch_{branch.name}")
     same = [F.col(f"{target}.{quoted(key)}").eqNullSafe(F.col(own)) for key, own in zip(on, names, strict=True)]
-    condition = all_of([*same, among(prune, touched, alias=target)])
+    # Of more partitions than that, not all are known.
+    condition = all_of([*same, *([among(prune, touched, alias=target)] if len(touched) <= MOST_LITERALS else [])])
     of_keys = keys.select(*map(quoted, on)).toDF(*names).mergeInto(branch.sql_name, condition)
     with small_sources_broadcast(keys.sparkSession):
         of_keys.whenMatched().delete().merge()
