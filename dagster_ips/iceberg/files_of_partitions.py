@@ -25,7 +25,10 @@ class RowShare(Enum):
 def narrowed(
     storage: Storage, metadata: TableMetadata, captured: ChangedFiles, share: Callable[[DataFile], RowShare]
 ) -> ChangedFiles:
-    """``captured`` with only those data files of which some row is wanted, and with every delete file."""
+    """``captured`` with only those data files of which some row is wanted, and with every delete file.
+
+    A manifest that was taken as it is stays so if all rows of its files are wanted.
+    """
 
     def wanted(file: DataFile) -> bool:
         return share(file) is not RowShare.NONE
@@ -33,9 +36,15 @@ def narrowed(
     def kept(entries: Iterable[ManifestEntry]) -> tuple[ManifestEntry, ...]:
         return tuple(entry for entry in entries if wanted(entry.data_file()))
 
-    whole = [row for row in captured.whole if content_of(row) is Content.DATA]
-    deletes = [row for row in captured.whole if content_of(row) is Content.DELETES]
-    opened = (entry for row in whole for entry in read_live_entries(storage, row, table=metadata.table))
+    whole = [row for row in captured.whole if content_of(row) is Content.DELETES]
+    opened: list[ManifestEntry] = []
+    for row in captured.whole:
+        if content_of(row) is Content.DATA:
+            live = list(read_live_entries(storage, row, table=metadata.table))
+            if live and all(share(entry.data_file()) is RowShare.ALL for entry in live):
+                whole.append(row)
+            else:
+                opened += kept(live)
     changes = captured.changes
     return replace(
         captured,
@@ -46,8 +55,8 @@ def narrowed(
             # If only some of a file's rows are wanted, its bounds don't fit them, as after deletes.
             has_deletes=changes.has_deletes or any(share(file) is RowShare.SOME for file in changes.touched),
         ),
-        whole=tuple(deletes),
-        fresh=(*kept(opened), *kept(captured.fresh)),
+        whole=tuple(whole),
+        fresh=(*opened, *kept(captured.fresh)),
         rewritten=kept(captured.rewritten),
         hidden=kept(captured.hidden),
         before=FilesWithDeletes(kept(captured.before.data), captured.before.deletes),

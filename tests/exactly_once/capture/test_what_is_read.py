@@ -8,8 +8,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.iceberg.storage import Storage
-from tests.exactly_once.capture.test_unknown_partitions import BY_DAY, DAYS, Plays, PlaysByDay, days_ago
+from tests.exactly_once.capture.test_unknown_partitions import BY_DAY, DAYS, TARGET, Plays, PlaysByDay, days_ago
 
 YESTERDAY = str(days_ago(1))
 
@@ -48,6 +50,25 @@ def test_a_day_that_is_computed_as_a_whole_opens_no_manifest_of_other_days(
     read.clear()
     assert plays.run(DAYS, "day", YESTERDAY, anew=anew) == 1
     assert len(set(read)) == 1
+
+
+@pytest.mark.parametrize("days", [(1, 2), (2,)], ids=["all", "some"])
+def test_a_manifest_of_which_all_rows_are_wanted_is_taken_as_it_is(plays: Plays, days: tuple[int, ...]) -> None:
+    plays.create(BY_DAY)
+    plays.append([{"day": days_ago(1)}, {"day": days_ago(2)}])
+    plays.append([{"day": days_ago(2)}])
+    (captured,) = Capturer(plays.lake, plays.store).capture(
+        "out",
+        [plays.tracked(DAYS, "day")],
+        target=TARGET,
+        asked_for=None,
+        run_id="run",
+        partitions=RunPartitions(tuple(str(days_ago(each)) for each in days)),
+    )
+    files = captured.files
+    assert (len(files.changes.added), len(files.whole), len(files.fresh)) == ((3, 2, 0) if len(days) > 1 else (2, 1, 1))
+    taken = plays.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()["day"].to_pylist()
+    assert sorted(taken, reverse=True) == [days_ago(each) for each in (1, 2, 2) if each in days]
 
 
 def test_a_mapped_day_opens_only_the_manifests_of_the_days_that_it_takes(read: list[str], tmp_path: Path) -> None:
