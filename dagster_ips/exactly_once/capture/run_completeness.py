@@ -46,11 +46,14 @@ class Completion:
     def _of(self, captured: CapturedInput) -> dt.datetime | None:
         tracked = captured.tracked
         head = captured.source.head_snapshot_id(tracked.ref)
-        if time_at(self.storage, captured.source, tracked.event_time, head, ref=tracked.ref) is None:
+        at_head = time_at(self.storage, captured.source, tracked.event_time, head, ref=tracked.ref)
+        if at_head is None:
             return None  # If the head doesn't say, there is no need to look at each partition.
         consumed = self._consumed(captured)
         at = consumed.snapshot_id if consumed else None
-        return time_at(self.storage, captured.source, tracked.event_time, at, ref=tracked.ref)
+        return (
+            at_head if at == head else time_at(self.storage, captured.source, tracked.event_time, at, ref=tracked.ref)
+        )
 
     def _consumed(self, captured: CapturedInput) -> Watermark | None:
         if self.watch is None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from dagster_ips.core.valid_through import EventTime
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
+from dagster_ips.exactly_once.capture.run_completeness import Completion
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.storage import Storage
-from tests.exactly_once.capture.test_unknown_partitions import BY_DAY, DAYS, TARGET, Plays, PlaysByDay, days_ago
+from tests.exactly_once.capture.test_unknown_partitions import BY_DAY, DAYS, TABLE, TARGET, Plays, PlaysByDay, days_ago
 
 YESTERDAY = str(days_ago(1))
 
@@ -69,6 +73,19 @@ def test_a_manifest_of_which_all_rows_are_wanted_is_taken_as_it_is(plays: Plays,
     assert (len(files.changes.added), len(files.whole), len(files.fresh)) == ((3, 2, 0) if len(days) > 1 else (2, 1, 1))
     taken = plays.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()["day"].to_pylist()
     assert sorted(taken, reverse=True) == [days_ago(each) for each in (1, 2, 2) if each in days]
+
+
+def test_up_to_when_an_input_is_complete_is_looked_up_once_if_all_of_it_is_consumed(
+    plays: Plays, read: list[str]
+) -> None:
+    plays.create(BY_DAY)
+    plays.append([{"day": days_ago(1)}])
+    tracked = TrackedInput("plays", TABLE, event_time=EventTime("day"))
+    captured = Capturer(plays.lake, plays.store).capture("out", [tracked], target=TARGET, asked_for=None, run_id="run")
+    read.clear()
+    complete = Completion(plays.lake.storage, None, dt.datetime.now(dt.UTC)).after(captured)
+    assert complete == dt.datetime.combine(days_ago(1), dt.time(), dt.UTC)
+    assert len(read) == 1
 
 
 def test_a_mapped_day_opens_only_the_manifests_of_the_days_that_it_takes(read: list[str], tmp_path: Path) -> None:
