@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -21,7 +20,6 @@ from dagster_ips.core.retry import MOST_FAILURES
 from dagster_ips.core.size_text import size_text
 from dagster_ips.core.time_text import age
 from dagster_ips.errors import IpsError
-from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.orchestration.declare.consumers import PENDING_CHECK
 from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -169,11 +167,8 @@ def _looked_at(
             look = replace(look, value=[look.value, runs], says=_with_failed(look.says, failed))
     target = each.watched.table(each.consumer.table, tick=now)
     node = graph.get(each.consumer.key)
-    code, declared = code_of(node.code_version, node.metadata), each.consumer.maker.declared
-    older = None
-    if target is not None:
-        published = partial(each.published, graph, instance, target)
-        older = older_rows_of(target, code, declared=declared, published=published)
+    code = code_of(node.code_version, node.metadata)
+    older = each.older_rows(graph, instance, target, code) if target is not None else None
     if older:
         look = replace(look, value=[look.value, str(older)], says=_with_older_rows(look.says, str(older)))
     return look

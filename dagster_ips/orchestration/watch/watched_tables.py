@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import dagster as dg
@@ -13,12 +13,14 @@ from dagster import DagsterInstance
 
 from dagster_ips.core.backlog import Backlog, backlog
 from dagster_ips.core.capture import EdgeState, TargetMark
+from dagster_ips.core.code_of_rows import OlderRows
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.target import settle, unexpected_change, without_target
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog, Located
+from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import taken_back, target_history
 from dagster_ips.orchestration.declare.consumers import Consumer
@@ -34,7 +36,8 @@ class WatchedTables:
     A tick reads all pointers with one query and all cursors with another. ``errors`` has the consumers for which it is
     unknown what they have to consume, until the sensor has reported them, because a condition can't write to the tick's
     log. ``failed`` has, by consumer, the runs in which its partitions failed last, as its condition found them.
-    ``last_published`` is what ``WatchedInputs.published`` found, with the metadata file of the table at that time.
+    ``last_published`` is what ``WatchedInputs.published`` found, with the metadata file of the table at that time, and
+    ``older_rows`` the same for ``WatchedInputs.older_rows``, with the code and the declaration as well.
     """
 
     catalog: IcebergCatalog
@@ -45,6 +48,7 @@ class WatchedTables:
     _located: tuple[dt.datetime, Located] | None = None
     _states: tuple[dt.datetime, Mapping[Edge, EdgeState]] | None = None
     last_published: dict[str, tuple[str, Mapping[str | None, TargetMark | None]]] = field(default_factory=dict)
+    older_rows: dict[str, tuple[tuple[str, str | None, str | None], OlderRows | None]] = field(default_factory=dict)
 
     def located(self, *, tick: dt.datetime) -> Located:
         """Where each table's current metadata.json is, as of the beginning of ``tick``."""
@@ -151,6 +155,23 @@ class WatchedInputs:
             found = last_published(self.consumer, graph, instance, storage, target)
             self.watched.last_published[self.name] = (target.metadata_location, found)
         return found
+
+    def older_rows(
+        self,
+        graph: Any,  # noqa: ANN401  # as above
+        instance: DagsterInstance,
+        target: TableMetadata,
+        code: str | None,
+    ) -> OlderRows | None:
+        """As ``older_rows_of``, found anew only once the table, the code or the declaration has changed."""
+        declared = self.consumer.maker.declared
+        of = target.metadata_location, code, declared
+        known = self.watched.older_rows.get(self.name)
+        if known is None or known[0] != of:
+            published = partial(self.published, graph, instance, target)
+            known = of, older_rows_of(target, code, declared=declared, published=published)
+            self.watched.older_rows[self.name] = known
+        return known[1]
 
     def unreached(self, instance: DagsterInstance) -> tuple[str, ...]:
         """Texts on rows that no run will take, because they have unknown partitions or none, as of the last look."""

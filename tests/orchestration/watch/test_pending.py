@@ -14,9 +14,13 @@ import dagster_ips as ips
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.backlog import Backlog, backlog
 from dagster_ips.core.capture import EdgeState, TargetMark
+from dagster_ips.core.code_of_rows import Making
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
+from dagster_ips.iceberg import code_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.code_stamps import makings
+from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch import outside_changes, outside_sensor, pending_checks
 from dagster_ips.orchestration.watch.watched_tables import as_in_target
@@ -293,6 +297,30 @@ def test_the_pending_check_takes_back_what_it_showed_once_its_input_is_gone_or_u
     why = "" if is_there else "media.playback, the table of playback, doesn't exist"
     assert second.description.startswith(f"It is unknown what is pending: {why}")
     assert tick(defined, instance, "ips_pending", cursor)[0] == []
+
+
+def test_the_history_of_a_table_is_read_for_older_rows_once_and_not_in_each_tick(
+    tables: Tables, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(metadata: TableMetadata) -> dict[str | None, Making]:
+        read.append(metadata.table)
+        return makings(metadata)
+
+    monkeypatch.setattr(code_stamps, "makings", counted)
+    tables.create("playback")
+    tables.catalog.create_namespace("default")
+    tables.catalog.client.create_table("default.daily", SCHEMA)
+    defined, cursor = definitions(tables), None
+    for number in range(3):
+        tables.append(events(range(number, number + 1)))
+        _, cursor = tick(defined, instance, "ips_pending", cursor)
+    assert read == ["default.daily"]
+    tables.append(events(range(3)), "default.daily")
+    tables.append(events(range(3)))
+    tick(defined, instance, "ips_pending", cursor)
+    assert read == ["default.daily"] * 2
 
 
 def test_the_pending_check_does_not_call_changes_consumed_while_another_input_has_no_table(
