@@ -117,9 +117,7 @@ def setting(value: _Setting) -> _Setting:
 
 
 def _resolved(properties: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    """Resolve environment variables: sensors use the resource as it was defined, before Dagster resolves them."""
-    values = {key: value.get_value() if isinstance(value, dg.EnvVar) else value for key, value in properties.items()}
-    return tuple(sorted((key, value) for key, value in values.items() if value is not None))
+    return tuple(sorted((key, setting(value)) for key, value in properties.items()))
 
 
 @lru_cache(maxsize=32)

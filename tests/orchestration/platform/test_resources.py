@@ -50,3 +50,11 @@ def test_commands_start_spark_with_the_values_of_environment_variables(monkeypat
     monkeypatch.delenv("SPARK_SECRET")
     with pytest.raises(DeclarationError, match=r"SPARK_SECRET.* isn't set.* Set it also where the definitions are"):
         spark.server_options()
+
+
+@pytest.mark.parametrize("given", ["properties", "spark_properties"])
+def test_a_property_from_a_variable_that_is_not_set_is_an_error_where_dagster_does_not_resolve_it(given: str) -> None:
+    settings = {"properties": {"type": "rest", "uri": ADDRESS}}
+    settings[given] = {**settings.get(given, {}), "token": dg.EnvVar("NOT_SET")}
+    with pytest.raises(DeclarationError, match=r"NOT_SET.* isn't set"):
+        ips.IcebergCatalog(**settings).open_for_ticks()
