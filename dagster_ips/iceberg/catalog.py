@@ -30,6 +30,7 @@ from dagster_ips.errors import (
     UnsupportedTableError,
 )
 from dagster_ips.iceberg.answer_deadline import NoAnswerError, Patience
+from dagster_ips.iceberg.catalog_settings import CLASS, mistake_behind, require_catalog
 from dagster_ips.iceberg.late import catalog as pyiceberg_catalog
 from dagster_ips.iceberg.late import config, sql, sqlalchemy
 from dagster_ips.iceberg.metadata import TableMetadata, unsupported_view
@@ -51,7 +52,6 @@ _UNREADABLE = (ValidationError, ResponseError)
 _MOST_LISTED = 20
 _MOST_KNOWN = 8
 """Of how many tables the last metadata is kept: a run has a few, and each may take many megabytes."""
-_CLASS = "py-catalog-impl"
 _CONNECTION = {"pool_pre_ping": "true"}
 """A connection to a database that ended while a run computed, as the database or a firewall ends it, isn't used."""
 _SPARK_CATALOG_TYPES = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "hive"}
@@ -106,7 +106,8 @@ class LakeCatalog:
         """The catalog in PyIceberg's own configuration: a file or environment variables.
 
         Raises:
-            CatalogUnreachableError: there is none, or it doesn't answer.
+            DeclarationError: there is none.
+            CatalogUnreachableError: it doesn't answer.
         """
         found = cls(name, {}).client
         return cls(name, dict(found.properties))
@@ -343,14 +344,27 @@ class LakeCatalog:
 
     @cached_property
     def client(self) -> Catalog:
-        """PyIceberg's catalog with this configuration."""
+        """PyIceberg's catalog with this configuration.
+
+        Raises:
+            DeclarationError: the configuration can't work.
+            CatalogUnreachableError: the catalog did not answer.
+        """
+        require_catalog(self.name, self.properties)
         with self._reaching("connecting to it"):
             self._create_embedded_folder()
-            connection = _CONNECTION if self.properties.get("type") == "sql" else {}
-            properties = {**connection, **self.properties}
-            client = self._asked(lambda: pyiceberg_catalog.load_catalog(self.name, **properties))
+            client = self._asked(self._connected)
             on_vended(client, self._hear_vended)
             return client
+
+    def _connected(self) -> Catalog:
+        connection = _CONNECTION if self.properties.get("type") == "sql" else {}
+        try:
+            return pyiceberg_catalog.load_catalog(self.name, **{**connection, **self.properties})
+        except Exception as error:
+            if (mistake := mistake_behind(self.name, error)) is not None:
+                raise mistake from None
+            raise
 
     def _hear_vended(
         self, identifier: tuple[str, ...], config: Mapping[str, str], credentials: Mapping[str, Mapping[str, str]]
@@ -431,7 +445,7 @@ def _with_configured(name: str, properties: Mapping[str, str]) -> Mapping[str, s
     Nested ones are left out: only PyIceberg has them. A class can't be configured there; PyIceberg ignores it as well.
     """
     known: Any = config.Config().get_catalog_config(name) or {}
-    merged = config.merge_config({key: value for key, value in known.items() if key != _CLASS}, dict(properties))
+    merged = config.merge_config({key: value for key, value in known.items() if key != CLASS}, dict(properties))
     return {key: value for key, value in merged.items() if isinstance(value, str)}
 
 
@@ -443,7 +457,7 @@ def _with_type(properties: Mapping[str, str]) -> Mapping[str, str]:
     if "type" in properties:
         return {**properties, "type": properties["type"].lower()}
     with contextlib.suppress(ValueError):
-        if "uri" in properties and _CLASS not in properties:
+        if "uri" in properties and CLASS not in properties:
             found = pyiceberg_catalog.infer_catalog_type("", dict(properties))
             return {**properties, **({"type": found.value} if found else {})}
     return properties

@@ -32,7 +32,7 @@ from dagster_ips.orchestration.platform.resources import IcebergCatalog
 from tests.iceberg.sources import SCHEMA, TABLE, TARGET, Source, numbered
 
 SECRET = "open-sesame"  # noqa: S105  # a password that opens nothing
-UNREACHABLE = {
+UNUSABLE = {
     "a folder that can't be": {"type": "sql", "uri": f"sqlite:////dev/null/{SECRET}/catalog.db"},
     "no such driver": {"type": "sql", "uri": f"nosuchdb://ann:{SECRET}@127.0.0.1:9/lake"},
     "not a uri": {"type": "sql", "uri": f"postgresql://ann:{SECRET}@127.0.0.1:port/lake"},
@@ -41,7 +41,7 @@ UNREACHABLE = {
 }
 
 
-@pytest.mark.parametrize("properties", UNREACHABLE.values(), ids=UNREACHABLE)
+@pytest.mark.parametrize("properties", UNUSABLE.values(), ids=UNUSABLE)
 def test_a_secret_is_in_no_error_message_traceback_log_or_repr(
     properties: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -50,12 +50,46 @@ def test_a_secret_is_in_no_error_message_traceback_log_or_repr(
     resource = IcebergCatalog(name="lake", properties=properties, spark_properties={"token": SECRET})
     said = [repr(lake), str(lake), repr(Storage(properties, "lake")), repr(resource), str(resource)]
     for call in (lambda: lake.load(TABLE, asset="daily"), lambda: lake.register(TABLE, "x"), lambda: lake.client):
-        with pytest.raises(CatalogUnreachableError) as raised:
+        with pytest.raises((CatalogUnreachableError, DeclarationError)) as raised:
             call()
         error = raised.value
         said += [str(error), repr(error), str(pickle.loads(pickle.dumps(error)))]
         said += traceback.format_exception(error)
     assert not [text for text in [*said, caplog.text] if SECRET in text]
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"type": "rset", "uri": "http://127.0.0.1:9"}, r"doesn't know the type .*\. Set type to one of"),
+        ({"warehouse": "file:///lake"}, r"show no type\. Set type to one of rest, hive, glue, dynamodb, sql"),
+        ({"uri": "mysql://db.example/lake"}, r"show no type\. Set type to one of"),
+        ({"type": "rest"}, "its type is rest, but it has no property uri"),
+        ({"type": "sql", "uri": ""}, "its type is sql, but it has no property uri"),
+        ({"type": "rest", "py-catalog-impl": "example.Catalog"}, "both the property type and py-catalog-impl"),
+        ({"type": "sql", "uri": "postgres://db.example/lake"}, r"Begin uri with postgresql:// \(not postgres://\)"),
+        ({"type": "sql", "uri": "postgresql+pg8000://db.example/lake"}, r"isn't installed \(.*pg8000.*pip install"),
+    ],
+)
+def test_a_mistake_in_the_properties_is_not_taken_for_a_catalog_that_does_not_answer(
+    properties: dict[str, str], said: str
+) -> None:
+    with pytest.raises(DeclarationError, match=f"^Catalog lake: .*{said}"):
+        IcebergCatalog(properties=properties).open_for_ticks().metadata_locations([TABLE])
+
+
+def test_a_catalog_on_aws_without_a_region_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: str) -> None:
+        raise _NamedError
+
+    _NamedError.__name__ = "NoRegionError"
+    monkeypatch.setattr("pyiceberg.catalog.load_catalog", refuse)
+    with pytest.raises(DeclarationError, match=r"no AWS region is set for it\. Set the property client\.region\."):
+        LakeCatalog("lake", {"type": "glue"}).find(TABLE)
+
+
+class _NamedError(Exception):
+    """Botocore's, which needn't be installed."""
 
 
 def test_a_driver_that_puts_the_password_into_its_message_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
