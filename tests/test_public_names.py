@@ -71,7 +71,7 @@ def is_not_negative(rows: DataFrame) -> bool:
     return rows.where("seconds < 0").isEmpty()
 
 
-manager = ips.IcdcIOManager(catalog=ips.IcebergCatalog(folder="lake"), spark=ips.LocalSparkConnect())
+manager = ips.IcdcIOManager(catalog=ips.IcebergCatalog(folder="/lake"), spark=ips.LocalSparkConnect())
 defs: dg.Definitions = ips.with_incremental(
     dg.Definitions(
         assets=[playback, playback_daily, agg, totals, by_account],

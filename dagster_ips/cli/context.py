@@ -187,9 +187,12 @@ def catalog_of(options: dict[str, Any], *, folder: str | None, name: str | None)
     """The catalog in ``folder``, or the one for which PyIceberg is configured as ``name``, or else the definitions'.
 
     Raises:
-        InstanceError: there are no definitions, or their tables are in several catalogs.
+        InstanceError: there are no definitions, their tables are in several catalogs, or there is none in ``folder``.
     """
     if folder is not None:
+        if not Path(folder, "catalog.db").exists():  # It would be created.
+            problem = f"There is no catalog in {folder}."
+            raise InstanceError(problem=problem, remedy="Give the folder of an IcebergCatalog(folder=...).")
         return LakeCatalog.embedded(name or "lake", Path(folder))
     if name is not None:
         return LakeCatalog.configured(name)

@@ -153,6 +153,7 @@ def _managers(definitions: dg.Definitions) -> dict[str, IcdcIOManager]:
                 f"{type(manager.catalog).__name__}, so sensors can't open it.",
                 remedy="Give it an IcebergCatalog. Instead of configure_at_launch(), use dg.EnvVar for its settings.",
             )
+        manager.catalog.require_place()
     return found
 
 

@@ -215,6 +215,12 @@ def test_an_estimate_equals_what_the_files_of_each_commit_show(tables: Tables) -
     assert "all " in text
 
 
+def test_an_estimate_creates_no_catalog_in_a_wrong_folder(tables: Tables, tmp_path: Path) -> None:
+    (wrong := tmp_path / "wrong").mkdir()
+    assert "There is no catalog in" in tables.refuses("estimate", "media.playback", "--folder", str(wrong))
+    assert not list(wrong.iterdir())
+
+
 def test_an_estimate_can_use_a_catalog_from_the_configuration_of_pyiceberg(tables: Tables) -> None:
     tables.create_playback(events(range(3)))
     configured = {f"PYICEBERG_CATALOG__LAKE__{key.upper()}": value for key, value in tables.catalog.properties.items()}

@@ -397,6 +397,16 @@ def test_a_folder_that_pyiceberg_would_cut_is_refused(tmp_path: Path, name: str)
         IcebergCatalog(folder=str(tmp_path / name / "lake")).open()
 
 
+@pytest.mark.parametrize("folder", ["", "lake", "./lake", "~/lake", "s3://bucket/lake", "file:///data/lake"])
+def test_a_folder_that_depends_on_the_working_directory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DeclarationError, match="isn't an absolute path"):
+        IcebergCatalog(folder=folder).open().find(TABLE)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["my lake", "50% off", "a%20b", "l\u00e4ke", "a+b&c=d;e"])
 def test_a_folder_may_have_any_other_name(tmp_path: Path, name: str) -> None:
     source = Source(tmp_path / name)

@@ -20,9 +20,10 @@ _Setting = TypeVar("_Setting", str, str | None, int, int | None, float)
 class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its value is the resource itself
     """One Iceberg catalog for PyIceberg and Spark, under one name.
 
-    Either ``folder``: the embedded default, a SQLite file and a warehouse folder. Or ``properties``: PyIceberg's, such
-    as ``{"type": "rest", "uri": …}``; they are passed to Spark as well, and ``spark_properties`` adds properties that
-    have other names in Spark (without the ``spark.sql.catalog.<name>.`` prefix). Use ``dg.EnvVar`` for secrets.
+    Either ``folder``: an absolute path, for the embedded default, a SQLite file and a warehouse folder. Or
+    ``properties``: PyIceberg's, such as ``{"type": "rest", "uri": …}``; they are passed to Spark as well, and
+    ``spark_properties`` adds properties that have other names in Spark (without the ``spark.sql.catalog.<name>.``
+    prefix). Use ``dg.EnvVar`` for secrets.
 
     Metadata of ICDC tables is written under ``icdc_location``. By default it is written next to the table whose changes
     it describes, where runs then need write access.
@@ -59,16 +60,25 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         return self._open(patience_seconds=self.patience_seconds)
 
     def _open(self, *, patience_seconds: float | None) -> LakeCatalog:
-        if (self.folder is None) == (not self.properties):
-            remedy = "Give IcebergCatalog either folder=... or properties=..., not both."
-            raise DeclarationError(asset="IcebergCatalog", problem="it is unclear where the catalog is.", remedy=remedy)
+        self.require_place()
         folder = setting(self.folder)
-        if folder is not None and {"#", "?"} & set(str(path := Path(folder).absolute())):
-            problem = f"its folder {path} contains # or ?, from where on PyIceberg ignores a path."
-            raise DeclarationError(asset="IcebergCatalog", problem=problem, remedy="Give it another folder.")
+        if folder is not None:
+            _require_folder(folder)
         properties, spark = _resolved(self.properties), _resolved(self.spark_properties)
         name, location = setting(self.name), setting(self.icdc_location)
         return _open(name, folder, properties, spark, patience_seconds, location)
+
+    def require_place(self) -> None:
+        """Fail unless it is clear where the catalog is, as far as that is known before environment variables are.
+
+        Raises:
+            DeclarationError: it has neither ``folder`` nor ``properties``, or both; or tables can't be in its folder.
+        """
+        if (self.folder is None) == (not self.properties):
+            remedy = "Give IcebergCatalog either folder=... or properties=..., not both."
+            raise DeclarationError(asset="IcebergCatalog", problem="it is unclear where the catalog is.", remedy=remedy)
+        if self.folder is not None and not isinstance(self.folder, dg.EnvVar):
+            _require_folder(self.folder)
 
     def name_of(self, table: str) -> tuple[object, ...]:
         """A name of ``table`` that is unique across catalogs. Glue and Hive ignore case."""
@@ -118,6 +128,19 @@ def setting(value: _Setting) -> _Setting:
 
 def _resolved(properties: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key, setting(value)) for key, value in properties.items()))
+
+
+def _require_folder(folder: str) -> None:
+    if not Path(folder).is_absolute():
+        raise DeclarationError(
+            asset="IcebergCatalog",
+            problem=f"its folder {folder!r} isn't an absolute path, so each working directory would get its own lake.",
+            remedy='Give an absolute one, for example str(Path(__file__).parent / "lake"); or, for an object store, '
+            "properties=... instead.",
+        )
+    if {"#", "?"} & set(folder):
+        problem = f"its folder {folder} contains # or ?, from where on PyIceberg ignores a path."
+        raise DeclarationError(asset="IcebergCatalog", problem=problem, remedy="Give it another folder.")
 
 
 @lru_cache(maxsize=32)

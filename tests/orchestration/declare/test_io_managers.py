@@ -89,6 +89,15 @@ def test_a_catalog_that_is_configured_at_launch_is_refused(tables: Tables) -> No
         ips.with_incremental(dg.Definitions(assets=in_manager("io_manager"), resources=resources))
 
 
+@pytest.mark.parametrize("settings", [{}, {"folder": "/lake", "properties": {"type": "glue"}}, {"folder": "lake"}])
+def test_a_catalog_without_a_clear_place_is_refused_when_definitions_load(
+    tables: Tables, settings: dict[str, Any]
+) -> None:
+    resources = {"io_manager": manager(tables, catalog=ips.IcebergCatalog(**settings))}
+    with pytest.raises(DeclarationError, match=r"^IcebergCatalog: "):
+        ips.with_incremental(dg.Definitions(assets=in_manager("io_manager"), resources=resources))
+
+
 def test_an_input_that_another_io_manager_loads_is_refused_when_definitions_load(tables: Tables) -> None:
     @dg.asset(io_manager_key="files")
     def playback() -> object: ...
