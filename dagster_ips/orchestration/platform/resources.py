@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import dagster as dg
-from pydantic import Field, PrivateAttr
+from pydantic import ConfigDict, Field, PrivateAttr
 
 from dagster_ips.errors import DeclarationError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.spark.session import REDACTED, classic_configuration
 
+KNOWN_SETTINGS = ConfigDict(extra="forbid", hide_input_in_errors=True)
+"""A misspelt setting is an error, in which no value is shown."""
 _Setting = TypeVar("_Setting", str, str | None, int, int | None, float)
 
 
@@ -36,6 +38,7 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         'jdbc'
     """
 
+    model_config = KNOWN_SETTINGS
     name: str = "lake"
     folder: str | None = None
     properties: dict[str, str] = Field(default_factory=dict, repr=False)
@@ -174,6 +177,7 @@ class LocalSparkConnect(dg.ConfigurableResource):  # type: ignore[type-arg]  # a
     ``dg.EnvVar`` for secrets in ``server_config``.
     """
 
+    model_config = KNOWN_SETTINGS
     spark_config: dict[str, Any] = Field(default_factory=dict, repr=False)
     server_config: dict[str, str] = Field(default_factory=dict, repr=False)
     extra_jars: list[str] = Field(default_factory=list)

@@ -50,7 +50,7 @@ from dagster_ips.orchestration.declare.overwrite_result import Overwrite
 from dagster_ips.orchestration.declare.partition_mappings import require_partition_expression, rows_of_keys
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.plain_text import plain
-from dagster_ips.orchestration.platform.resources import IcebergCatalog, SparkResource, setting
+from dagster_ips.orchestration.platform.resources import KNOWN_SETTINGS, IcebergCatalog, SparkResource, setting
 from dagster_ips.orchestration.platform.staged_run import StagedRun, staged_run
 from dagster_ips.orchestration.run.audits import run_audits
 from dagster_ips.orchestration.run.cascade_tag import cascade_of_run, follow_head
@@ -89,6 +89,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
     and tables that a run is using are always kept.
     """
 
+    model_config = KNOWN_SETTINGS
     catalog: dg.ResourceDependency[IcebergCatalog]
     spark: dg.ResourceDependency[SparkResource]
     default_namespace: str = "default"

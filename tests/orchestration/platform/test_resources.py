@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 import pytest
+from pydantic import ValidationError
 
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError
@@ -58,3 +59,11 @@ def test_a_property_from_a_variable_that_is_not_set_is_an_error_where_dagster_do
     settings[given] = {**settings.get(given, {}), "token": dg.EnvVar("NOT_SET")}
     with pytest.raises(DeclarationError, match=r"NOT_SET.* isn't set"):
         ips.IcebergCatalog(**settings).open_for_ticks()
+
+
+@pytest.mark.parametrize("resource", [ips.IcebergCatalog, ips.LocalSparkConnect, ips.IcdcIOManager])
+def test_a_setting_that_does_not_exist_is_refused_without_its_value(resource: type[dg.ConfigurableResource]) -> None:  # type: ignore[type-arg]  # as in the classes
+    needed = {"catalog": ips.IcebergCatalog(folder="/lake"), "spark": ips.LocalSparkConnect()}
+    with pytest.raises(ValidationError, match=r"tokn\n.*Extra inputs are not permitted") as raised:
+        resource(**needed if resource is ips.IcdcIOManager else {}, tokn=SECRET)
+    assert SECRET not in str(raised.value)
