@@ -15,6 +15,7 @@ from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG, knowing_partitio
 from dagster_ips.core.backlog import Backlog, sum_of
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.orchestration.automate.run_requests import in_few_runs
+from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch.run_at_work import UNFINISHED
 from dagster_ips.orchestration.watch.tick_failures import said_of
@@ -47,7 +48,7 @@ class PendingSensor(dg.SensorDefinition):
 
 def pending_sensor(  # noqa: PLR0913  # independent parameters
     name: str,
-    assets: Sequence[dg.CoercibleToAssetKey | dg.AssetsDefinition],
+    assets: Sequence[AssetName],
     *,
     interval_seconds: int = 30,
     min_bytes: int | None = None,
@@ -75,7 +76,10 @@ def pending_sensor(  # noqa: PLR0913  # independent parameters
         >>> sensor.minimum_interval_seconds
         3600
     """
-    keys = frozenset(a.key if isinstance(a, dg.AssetsDefinition) else dg.AssetKey.from_coercible(a) for a in assets)
+    if isinstance(assets, str):
+        problem = f"its assets={assets!r} is a single string, so each letter would count as an asset."
+        raise DeclarationError(asset=name, problem=problem, remedy=f"Write [{assets!r}].")
+    keys = frozenset(asset_key_of(each) for each in assets)
     attributes: dict[str, Any] = {
         "name": name,
         "minimum_interval_seconds": interval_seconds,

@@ -14,6 +14,7 @@ from dagster_ips.core.valid_through import ALWAYS, period_begin
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.orchestration.automate.blocked_condition import as_plain, count_failures, retry_states
 from dagster_ips.orchestration.automate.conditions import with_parts
+from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.watch.asset_completeness import Completeness, Tick
 from dagster_ips.orchestration.watch.failed_runs import failed_among, tried_runs
@@ -100,9 +101,7 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
         return AutomationResult(context, found, cursor=json.dumps([end, since, states]))
 
 
-def valid_through(
-    upstream: dg.CoercibleToAssetKey, *, every: dt.timedelta | None = None
-) -> AutomationCondition[dg.AssetKey]:
+def valid_through(upstream: AssetName, *, every: dt.timedelta | None = None) -> AutomationCondition[dg.AssetKey]:
     """``upstream`` is complete for the asset's period: every event up to its end has arrived and is in the table.
 
     For an asset partitioned by time, it holds for each partition whose window is complete: to run each one once,
@@ -118,7 +117,7 @@ def valid_through(
     if every is not None and every <= dt.timedelta(0):
         problem = f"every={every} isn't a valid period."
         raise DeclarationError(asset="valid_through()", problem=problem, remedy="Give a positive one, such as a day.")
-    return ValidThroughCondition(dg.AssetKey.from_coercible(upstream), every)
+    return ValidThroughCondition(asset_key_of(upstream), every)
 
 
 def bind_valid_through(

@@ -18,6 +18,7 @@ from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.write_mode import Append, ByQuery, Combine, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
+from dagster_ips.orchestration.declare.asset_keys import as_declared
 from dagster_ips.orchestration.declare.declarations import (
     INCREMENTAL,
     IO_MANAGER_KEY,
@@ -296,12 +297,13 @@ def check_consumer(
         DeclarationError: an upstream is missing, or the asset's IO manager isn't an ``IcdcIOManager``.
     """
     for name, tracked in consumer.inputs.items():
-        upstream = dg.AssetKey.from_user_string(tracked.upstream)
+        upstream = assets.keys_by_input_name.get(name) or dg.AssetKey.from_user_string(tracked.upstream)
         if upstream not in known:
             _refuse(
                 consumer.key,
                 f"its incremental input {name} reads {upstream.to_user_string()}, which isn't in the definitions.",
-                f'Add iceberg_asset("{upstream.to_user_string()}", table="...") to the definitions.',
+                f'Add iceberg_asset({as_declared(upstream)}, table="...") to the definitions, '
+                "instead of a SourceAsset if there is one.",
             )
     key = assets.get_io_manager_key_for_asset_key(consumer.key)
     if key not in io_managers:

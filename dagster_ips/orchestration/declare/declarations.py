@@ -23,6 +23,7 @@ from dagster_ips.core.valid_through import EventTime
 from dagster_ips.core.write_mode import Append, ByQuery, Combine, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.exactly_once.capture.tracked_input import MAIN
+from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.spark.targets import TableDescription
 
 TABLE_NAME = "dagster/table_name"
@@ -42,7 +43,7 @@ _Storage: TypeAlias = Literal["merged", "partials"]
 
 
 def iceberg_asset(
-    key: dg.AssetKey | Sequence[str] | str,
+    key: AssetName,
     *,
     table: str,
     io_manager_key: str = "io_manager",
@@ -65,14 +66,14 @@ def iceberg_asset(
         >>> iceberg_asset("playback", table="media.playback").metadata["dagster/table_name"]
         'media.playback'
     """
-    metadata = {**attributes.pop("metadata", {}), TABLE_NAME: _table_name(str(key), table), OUTSIDE: True}
+    key = asset_key_of(key)
+    name = key.to_user_string()
+    metadata = {**attributes.pop("metadata", {}), TABLE_NAME: _table_name(name, table), OUTSIDE: True}
     if valid_through is None and lateness:
         problem = f"lateness={lateness} has no effect without the column of the events' times."
-        raise DeclarationError(
-            asset=str(key), problem=problem, remedy="Name it with valid_through=..., or leave it out."
-        )
+        raise DeclarationError(asset=name, problem=problem, remedy="Name it with valid_through=..., or leave it out.")
     if valid_through is not None:
-        metadata[EVENT_TIME] = _event_time(str(key), valid_through, lateness)
+        metadata[EVENT_TIME] = _event_time(name, valid_through, lateness)
     kinds = {"iceberg", *attributes.pop("kinds", ())}
     return dg.AssetSpec(key, metadata=metadata, kinds=kinds, **attributes).with_io_manager_key(io_manager_key)
 
@@ -93,7 +94,7 @@ def event_time_of(metadata: Mapping[str, Any]) -> EventTime | None:
 
 
 def incremental(  # noqa: PLR0913  # independent parameters
-    key: dg.AssetKey | Sequence[str] | str | None = None,
+    key: AssetName | None = None,
     *,
     ranges: Sequence[str] = (),
     ref: str = MAIN,
@@ -154,13 +155,13 @@ def incremental(  # noqa: PLR0913  # independent parameters
         max_files=max_files,
     )
     return dg.AssetIn(
-        key=key, metadata={**(metadata or {}), INCREMENTAL: declared}, partition_mapping=partition_mapping
+        key=None if key is None else asset_key_of(key),
+        metadata={**(metadata or {}), INCREMENTAL: declared},
+        partition_mapping=partition_mapping,
     )
 
 
-def lookup(
-    key: dg.AssetKey | Sequence[str] | str | None = None, *, metadata: Mapping[str, Any] | None = None
-) -> dg.AssetIn:
+def lookup(key: AssetName | None = None, *, metadata: Mapping[str, Any] | None = None) -> dg.AssetIn:
     """Declare an input that is read as a whole for lookups, and whose own changes the asset doesn't follow.
 
     Earlier results stay unchanged, so the target equals a full recompute only as long as the input doesn't change.
@@ -170,7 +171,7 @@ def lookup(
         >>> lookup("title").key.to_user_string()
         'title'
     """
-    return dg.AssetIn(key=key, metadata={**(metadata or {}), LOOKUP: True})
+    return dg.AssetIn(key=None if key is None else asset_key_of(key), metadata={**(metadata or {}), LOOKUP: True})
 
 
 def trusted(because: str, *, proof: bool = True) -> dict[str, Any]:
@@ -205,7 +206,7 @@ def is_to_be_proved(metadata: Mapping[str, Any]) -> bool:
 
 
 def incremental_dep(  # noqa: PLR0913  # as for incremental
-    asset: dg.AssetKey | Sequence[str] | str,
+    asset: AssetName,
     *,
     ranges: Sequence[str] = (),
     ref: str = MAIN,
@@ -235,7 +236,7 @@ def incremental_dep(  # noqa: PLR0913  # as for incremental
         max_bytes=max_bytes,
         max_files=max_files,
     )
-    return dg.AssetDep(asset, metadata={**(metadata or {}), INCREMENTAL: declared})
+    return dg.AssetDep(asset_key_of(asset), metadata={**(metadata or {}), INCREMENTAL: declared})
 
 
 def _declared(  # noqa: PLR0913  # as for incremental

@@ -13,6 +13,7 @@ from dagster_ips._late import LateModule
 from dagster_ips.core.policy import OnExpired, OnRollback
 from dagster_ips.core.write_mode import ByQuery, WriteMode
 from dagster_ips.errors import DeclarationError
+from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.declare.declarations import WRITE, incremental
 from dagster_ips.orchestration.declare.declarations import table as its_table
 from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
@@ -39,7 +40,7 @@ _LAYOUT = 3
 
 
 def sql_asset(  # noqa: PLR0913  # independent parameters
-    key: dg.AssetKey | Sequence[str] | str,
+    key: AssetName,
     sql: str | Path,
     *,
     table: str | None = None,
@@ -47,7 +48,7 @@ def sql_asset(  # noqa: PLR0913  # independent parameters
     sort_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     refresh: str = "auto",
-    sources: Mapping[str, dg.AssetKey | Sequence[str] | str] | None = None,
+    sources: Mapping[str, AssetName] | None = None,
     on_rollback: str = OnRollback.FULL,
     on_expired: str = OnExpired.FULL,
     metadata: Mapping[str, Any] | None = None,
@@ -88,7 +89,8 @@ def sql_asset(  # noqa: PLR0913  # independent parameters
         >>> [each.to_user_string() for each in daily.dependency_keys]
         ['plays']
     """
-    name = dg.AssetKey.from_coercible(key).to_user_string()
+    key = asset_key_of(key)
+    name = key.to_user_string()
     query, policy = _read(name, sql), _policy(name, refresh)
     _require_unpartitioned(name, attributes)
     upstreams = [_upstream(parts, sources or {}) for parts in query.sources]
@@ -96,7 +98,7 @@ def sql_asset(  # noqa: PLR0913  # independent parameters
     signature = f"{_LAYOUT}: {query.words}{_other_names(query.sources, upstreams)}"
 
     declared: Any = dg.asset(
-        key=dg.AssetKey.from_coercible(key),
+        key=key,
         ins={each: incremental(of, on_rollback=on_rollback, on_expired=on_expired) for each, of in inputs.items()},
         metadata={
             **(metadata or {}),
@@ -190,10 +192,10 @@ def _require_unpartitioned(asset: str, attributes: Mapping[str, Any]) -> None:
         )
 
 
-def _upstream(parts: tuple[str, ...], sources: Mapping[str, dg.AssetKey | Sequence[str] | str]) -> dg.AssetKey:
+def _upstream(parts: tuple[str, ...], sources: Mapping[str, AssetName]) -> dg.AssetKey:
     given = {name.lower(): key for name, key in sources.items()}
     named = given.get(".".join(parts).lower())
-    return dg.AssetKey(list(parts)) if named is None else dg.AssetKey.from_coercible(named)
+    return dg.AssetKey(list(parts)) if named is None else asset_key_of(named)
 
 
 def _other_names(sources: Sequence[tuple[str, ...]], upstreams: Sequence[dg.AssetKey]) -> str:

@@ -19,6 +19,7 @@ from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, Prover
 from dagster_ips.exactly_once.inspect.sampled_rows import key_of, sampled_rows
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
+from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.declare.consumers import (
     MetadataByKey,
     captures_by_itself,
@@ -47,7 +48,7 @@ class ProofConfig(dg.Config):
 
 
 def proof(  # noqa: PLR0913  # independent parameters
-    asset: dg.AssetKey | str,
+    asset: AssetName,
     *,
     sample: float = 0.01,
     ignore: Sequence[str] = (),
@@ -81,7 +82,7 @@ def proof(  # noqa: PLR0913  # independent parameters
         >>> next(iter(proof("playback_daily_agg", sample=0.01).check_specs)).name
         'proof'
     """
-    key = dg.AssetKey.from_coercible(asset) if not isinstance(asset, str) else dg.AssetKey.from_user_string(asset)
+    key = asset_key_of(asset)
     declared = key.to_user_string()
     if isinstance(ignore, str):
         problem = f"ignore={ignore!r} of its proof is a single string, so each letter would count as a column."

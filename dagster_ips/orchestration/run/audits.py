@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dagster_ips.errors import AuditError, DeclarationError
+from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.declare.consumers import executable_assets
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ Audited = Callable[["DataFrame"], "bool | dg.AssetCheckResult"]
 
 
 def audit(
-    *, asset: dg.AssetKey | str, blocking: bool = True, name: str | None = None, description: str | None = None
+    *, asset: AssetName, blocking: bool = True, name: str | None = None, description: str | None = None
 ) -> Callable[[Audited], dg.AssetChecksDefinition]:
     """Declare an asset check that runs on the rows that a run of ``asset`` wrote, before they are published.
 
@@ -50,7 +51,7 @@ def audit(
 
         setattr(check, _FUNCTION, function)
         return dg.asset_check(
-            asset=asset,
+            asset=asset_key_of(asset),
             name=name or function.__name__,
             description=description or inspect.getdoc(function),
             blocking=blocking,
