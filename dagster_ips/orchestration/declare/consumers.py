@@ -36,12 +36,14 @@ from dagster_ips.orchestration.declare.declarations import (
     write_mode_of,
 )
 from dagster_ips.orchestration.declare.overwrite_result import Overwrite
+from dagster_ips.orchestration.declare.partition_definitions import columns_of
 from dagster_ips.orchestration.declare.partition_mappings import (
     mapping_text,
     partition_expression,
     require_partition_expression,
     slicing,
 )
+from dagster_ips.spark.session import is_frame_class
 from dagster_ips.view import IcdcView
 
 _BY_CAPTURE = (
@@ -142,9 +144,10 @@ def _reading(
     _require_one_write_mode(key, write_mode, returns_overwrite=_returns_overwrite(assets, key))
     _require_plain_partitions(key, write_mode, metadata[key])
     is_partitioned = assets.partitions_def is not None
-    if is_partitioned:
+    if assets.partitions_def is not None:
         _require_no_other_tables(key, step)
         require_partition_expression(key.to_user_string(), metadata[key])
+        columns_of(assets.partitions_def, partition_expression(metadata[key]), asset=key.to_user_string())
         _require_keys_within_partitions(key, write_mode, metadata[key])
     inputs, columns = {}, {}
     for name in names:
@@ -386,6 +389,8 @@ def _require_incremental_views(assets: dg.AssetsDefinition) -> None:
     if not assets.is_executable:
         return
     for name, declared in _inputs(assets).items():
+        if INCREMENTAL in declared.metadata:
+            require_form(declared.dagster_type.typing_type, parameter=name, asset=min(assets.keys).to_user_string())
         if declared.dagster_type.typing_type is IcdcView and INCREMENTAL not in declared.metadata:
             if name not in assets.keys_by_input_name:  # Dagster keeps only one of several parameters for an asset.
                 _refuse(
@@ -401,6 +406,21 @@ def _require_incremental_views(assets: dg.AssetsDefinition) -> None:
                 if isinstance(assets.node_def, dg.OpDefinition)
                 else _BY_CAPTURE,
             )
+
+
+def require_form(annotation: object, *, parameter: str, asset: str) -> None:
+    """Fail unless an incremental input has a form that its parameter's annotation asks for.
+
+    Raises:
+        DeclarationError: the annotation isn't supported.
+    """
+    if annotation in (IcdcView, str, Any, None) or is_frame_class(annotation):
+        return
+    raise DeclarationError(
+        asset=asset,
+        problem=f"its incremental input {parameter} has an unsupported annotation {annotation!r}.",
+        remedy="Annotate it as IcdcView, pyspark.sql.DataFrame or str (the ICDC table's SQL name).",
+    )
 
 
 def _require_frames(assets: dg.AssetsDefinition) -> None:

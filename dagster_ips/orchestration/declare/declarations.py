@@ -298,6 +298,10 @@ def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
     if not columns:
         remedy = "Name the columns that identify a row, for example merge(on=['account_id'])."
         raise DeclarationError(asset="merge()", problem="it has no key column.", remedy=remedy)
+    latest: object = latest_by  # Whatever was given.
+    if latest is not None and not isinstance(latest, str):
+        problem = f"latest_by={latest_by!r} isn't the name of a column."
+        raise DeclarationError(asset="merge()", problem=problem, remedy='Name one column: latest_by="updated_at".')
     return {WRITE: {"mode": "merge", "on": columns, "latest_by": latest_by}}
 
 

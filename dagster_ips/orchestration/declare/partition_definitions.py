@@ -32,17 +32,33 @@ def partition_keys(
     Raises:
         DeclarationError: ``expression`` doesn't fit the definition.
     """
+    columns = columns_of(definition, expression, asset=asset)
     if isinstance(definition, dg.MultiPartitionsDefinition):
-        dimensions = {each.name: each.partitions_def for each in definition.partitions_defs}
-        if not isinstance(expression, Mapping) or set(expression) != set(dimensions):
-            raise _unfit(asset, f"one column for each of its dimensions {sorted(dimensions)}", expression)
-        parts = {n: partition_keys(d, expression[n], instance, asset=asset) for n, d in dimensions.items()}
+        parts = {
+            each.name: partition_keys(each.partitions_def, columns[each.name], instance, asset=asset)
+            for each in definition.partitions_defs
+        }
         return _MultiKeys(definition, parts, instance)
-    if not isinstance(expression, str):
-        raise _unfit(asset, "one column", expression)
     if isinstance(definition, dg.TimeWindowPartitionsDefinition):
-        return _TimeKeys(definition, expression)
-    return _NamedKeys(definition, expression, instance)
+        return _TimeKeys(definition, columns[""])
+    return _NamedKeys(definition, columns[""], instance)
+
+
+def columns_of(definition: dg.PartitionsDefinition[str], expression: object, *, asset: str) -> Mapping[str, str]:
+    """The column of each dimension of ``definition``; the name of a single dimension is empty.
+
+    Raises:
+        DeclarationError: ``expression`` doesn't fit the definition.
+    """
+    if not isinstance(definition, dg.MultiPartitionsDefinition):
+        if not isinstance(expression, str):
+            raise _unfit(asset, "one column", expression)
+        return {"": expression}
+    names = {each.name for each in definition.partitions_defs}
+    named = expression if isinstance(expression, Mapping) else {}
+    if set(named) != names or not all(isinstance(column, str) for column in named.values()):
+        raise _unfit(asset, f"one column for each of its dimensions {sorted(names)}", expression)
+    return named
 
 
 def _unfit(asset: str, wanted: str, found: object) -> DeclarationError:

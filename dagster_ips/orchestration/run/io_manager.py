@@ -35,6 +35,7 @@ from dagster_ips.orchestration.declare.consumers import (
     consumers_of,
     incremental_input_names,
     keys_of_step,
+    require_form,
     require_replacing,
     takes_all,
 )
@@ -519,17 +520,10 @@ def in_form(view: IcdcView, annotation: object, *, parameter: str, asset: str) -
     Raises:
         DeclarationError: the annotation isn't supported.
     """
+    require_form(annotation, parameter=parameter, asset=asset)
     if annotation is str:
         return view.table
-    if is_frame_class(annotation):
-        return view.added
-    if annotation is IcdcView or annotation is Any or annotation is None:
-        return view
-    raise DeclarationError(
-        asset=asset,
-        problem=f"its incremental input {parameter} has an unsupported annotation {annotation!r}.",
-        remedy="Annotate it as IcdcView, pyspark.sql.DataFrame or str (the ICDC table's SQL name).",
-    )
+    return view.added if is_frame_class(annotation) else view
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
@@ -63,3 +64,41 @@ def test_any_value_of_a_users_own_mapping_makes_another_mapping() -> None:
     texts = [mapping_text(Shifted(*values)) for values in [[], *([each] for each in [*numbers, *functions])]]
     assert len(set(texts)) == len(texts)
     assert not any(" at 0x" in text for text in texts)
+
+
+DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01")
+BOTH = dg.MultiPartitionsDefinition({"day": DAYS, "country": dg.StaticPartitionsDefinition(["de"])})
+
+
+@pytest.mark.parametrize(
+    ("definition", "expression"),
+    [(DAYS, ["day"]), (DAYS, {"day": "day"}), (BOTH, "day"), (BOTH, {"day": "day"}), (BOTH, {"day": 1, "country": 2})],
+)
+def test_a_partition_expression_that_does_not_fit_is_refused_when_definitions_load(
+    definition: dg.PartitionsDefinition[str], expression: object
+) -> None:
+    @dg.asset(
+        partitions_def=definition,
+        ins={"playback": ips.incremental()},
+        metadata=ips.append() | {"partition_expr": expression},
+    )
+    def daily(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    with pytest.raises(DeclarationError, match=r"^daily: .* its metadata partition_expr must name one column"):
+        consumers_of(daily, {daily.key: daily.metadata_by_key[daily.key]}, "default")
+
+
+@pytest.mark.parametrize("form", [pa.Table, int, ips.IcdcView | None])
+def test_an_annotation_that_an_incremental_input_cannot_have_is_refused_when_definitions_load(form: object) -> None:
+    def daily(playback: object) -> DataFrame: ...
+
+    daily.__annotations__["playback"] = form
+    asset = dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append())(daily)
+    with pytest.raises(DeclarationError, match=r"^daily: its incremental input playback has an unsupported annotation"):
+        consumers_of(asset, {asset.key: asset.metadata_by_key[asset.key]}, "default")
+
+
+def test_merge_refuses_several_columns_that_would_decide_between_rows() -> None:
+    with pytest.raises(DeclarationError, match=r"latest_by=\['ts'\] isn't the name of a column"):
+        ips.merge(on=["id"], latest_by=["ts"])  # type: ignore[arg-type]  # what is refused
