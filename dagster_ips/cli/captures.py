@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import uuid
 
 import click
 import dagster as dg
 
 from dagster_ips.cli.context import Workplace
+from dagster_ips.cli.next_commands import with_workspace
 from dagster_ips.cli.text_format import json_text
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.edge import Edge
@@ -64,7 +66,7 @@ def capture(workplace: Workplace, asset: str, *, full: bool) -> None:
         },
         "spark_conf": {_STAMP + key: value for key, value in stamp.items()},
         "promise": _PROMISE,
-        "commit": f"dagster-ips commit {token}",
+        "commit": with_workspace(f"dagster-ips commit {shlex.quote(token)}"),
     }
     click.echo(json_text(printed))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import click
 
+from dagster_ips.cli.next_commands import with_workspace
 from dagster_ips.cli.text_format import at_json, at_text, json_text
 from dagster_ips.core.history_place import Place
 from dagster_ips.core.size_text import size_text
@@ -86,7 +88,7 @@ def _text(made: IntervalTable, name: str) -> str:
         f"Read it from {name}, which has no data files of its own:",
         *(f"  {what:8} {sql}" for what, sql in _statements(made, name).items()),
         "While it exists, ips_hygiene keeps those snapshots. To drop it:",
-        f"  dagster-ips icdc --drop {made.name}",
+        with_workspace(f"  dagster-ips icdc --drop {shlex.quote(made.name)}"),
     ]
     return "\n".join(lines)
 

@@ -11,6 +11,7 @@ import click
 from dagster_shared.cli import dg_workspace_options
 
 from dagster_ips._late import LateModule
+from dagster_ips.cli.next_commands import with_workspace
 from dagster_ips.cli.progress import shown_while
 from dagster_ips.core.history_place import Place, parse_place
 from dagster_ips.errors import IpsError
@@ -56,12 +57,17 @@ else:
     examination = LateModule("dagster_ips.cli.doctor.examination")
 
 
-class _Commands(click.Group):
+class _Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401  # click's signature
         try:
             return super().invoke(ctx)
         except IpsError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(with_workspace(str(error))) from error
+
+
+class _Commands(click.Group):
+    command_class = _Command
+    group_class = type  # Groups in it are of this class, too.
 
 
 class _PlaceType(click.ParamType):  # type: ignore[type-arg]  # generic only in click 8.3 and later

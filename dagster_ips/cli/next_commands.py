@@ -9,11 +9,13 @@ import click
 from click.core import ParameterSource
 from dagster_shared.cli import dg_workspace_options
 
-_NEXT = re.compile(r"dagster-ips (?:backfill|cascade) .*$", re.MULTILINE)
+_WORD = r"""(?:'[^']*'|"[^"]*"|[^\s'"`.,;)]|[.,;)](?=[^\s.,;)]))+"""
+_NEXT = re.compile(rf"(?:^ *|: |\(|run )dagster-ips(?: {_WORD})+", re.MULTILINE)
+"""A command where a text tells to run it. A dot or comma at its end belongs to the sentence."""
 
 
 def with_workspace(text: str) -> str:
-    """Add the current command's options for finding definitions to the commands at the ends of lines in ``text``."""
+    """Add the current command's options for finding definitions to the commands that ``text`` tells to run."""
     context = click.get_current_context(silent=True)
     options = shlex.join(_workspace_options(context)) if context is not None else ""
     return _NEXT.sub(lambda found: f"{found[0]} {options}", text) if options else text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 from dagster_ips.errors.base_error import IpsError
 
@@ -48,8 +49,8 @@ class StalePlanError(IpsError):
     def __str__(self) -> str:
         return (
             f"Plan {self.backfill} is out of date: {listed(self.moved)}. Its partitions and sizes may be wrong, so "
-            f"nothing was launched. Plan again: dagster-ips backfill plan {self.asset}. If the tables change all the "
-            f"time, launch it with --although-moved, which computes the partitions that the plan names."
+            f"nothing was launched. Plan again: dagster-ips backfill plan {quote(self.asset)}. If the tables change "
+            f"all the time, launch it with --although-moved, which computes the partitions that the plan names."
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from shlex import quote
 
 from dagster_ips.errors.base_error import IpsError
 
@@ -21,7 +22,8 @@ class LostCursorError(IpsError):
             f"but neither this Dagster instance nor its table shows up to where. Starting over where "
             f"incremental(start=...) says could skip rows or duplicate them, so nothing was captured and no state "
             f"changed. To recompute everything, materialize {self.consumer} with the run tag dagster_ips/mode=full. "
-            f"To start over anyway: dagster-ips reset {self.consumer} --upstream {self.upstream} --why '...'"
+            f"To start over anyway: dagster-ips reset {quote(self.consumer)} --upstream {quote(self.upstream)} "
+            f"--why '...'"
         )
 
 
@@ -41,8 +43,8 @@ class UpstreamRenamedError(IpsError):
         return (
             f"{self.consumer} has consumed changes of the same table as {self.former}{at}. Starting {self.upstream} "
             f"where incremental(start=...) says could skip rows or duplicate them, so nothing was captured and no "
-            f"state changed. {go_on}dagster-ips reset {self.consumer} --upstream {self.upstream} --why '...'. To "
-            f"recompute everything, materialize {self.consumer} with the run tag dagster_ips/mode=full."
+            f"state changed. {go_on}dagster-ips reset {quote(self.consumer)} --upstream {quote(self.upstream)} "
+            f"--why '...'. To recompute everything, materialize {self.consumer} with the run tag dagster_ips/mode=full."
         )
 
 
@@ -79,7 +81,7 @@ class CaptureNotInFlightError(IpsError):
             f"Capture {self.capture} of {self.upstream} by {self.consumer} can't be committed: {self.now}. Counting "
             f"it as consumed could skip rows or hide what another capture published, so no state changed. If the job "
             f"has written rows that another capture also holds, they may be duplicated: compare, and if so recompute "
-            f"everything. To process what is pending now: dagster-ips capture {self.consumer}"
+            f"everything. To process what is pending now: dagster-ips capture {quote(self.consumer)}"
         )
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import shlex
 import shutil
 import socket
 import subprocess
@@ -136,7 +137,7 @@ class SparkServerDiffersError(IpsError):
             f"A Spark Connect server runs in {self.folder} (process {self.pid}) with a different configuration than "
             f"requested: {'; '.join(self.differences)}. Using it could give different results, and someone else may be "
             "using it, so it was left running. Stop it with\n  python -m dagster_ips.local_spark.connect_server stop "
-            f"--folder {self.folder}\nor use another folder."
+            f"--folder {shlex.quote(self.folder)}\nor use another folder."
         )
 
 

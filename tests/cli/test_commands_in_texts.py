@@ -10,9 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import click
+import pytest
 
 from dagster_ips.cli.main import main
-from dagster_ips.errors import IpsError
+from dagster_ips.errors import CaptureNotInFlightError, IpsError, LostCursorError
+from dagster_ips.local_spark.connect_server import SparkServerDiffersError
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -43,6 +45,19 @@ def test_every_command_in_an_error_is_valid_as_written() -> None:
     for line in told:
         parse(line)
     assert {line.split()[1] for line in told} == {"reset", "capture", "backfill"}
+
+
+@pytest.mark.parametrize("name", ["it's; touch x", "a b/c", "$(touch x)"])
+def test_names_in_a_recommended_command_are_quoted(name: str) -> None:
+    errors = [
+        LostCursorError(consumer=name, upstream=name, icdc_table="ips.x"),
+        CaptureNotInFlightError(capture="c", consumer=name, upstream=name, now="n"),
+        SparkServerDiffersError(folder=name, pid=1, differences=()),
+    ]
+    for error in errors:
+        command = re.search(r"(?:dagster-ips \w+|python -m .*? stop) (.*)", str(error))
+        assert command is not None
+        assert name in shlex.split(command[1])
 
 
 def test_every_command_in_the_docs_is_valid_as_written() -> None:

@@ -10,6 +10,7 @@ from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.doctor import dagster_instance, lake_tables, local_machine
 from dagster_ips.cli.doctor.finding import Finding
 from dagster_ips.cli.doctor.lake_tables import guarded
+from dagster_ips.cli.next_commands import with_workspace
 from dagster_ips.cli.progress import shown_while
 from dagster_ips.cli.text_format import json_text
 from dagster_ips.orchestration.platform.resources import LocalSparkConnect
@@ -26,7 +27,7 @@ def doctor(workplace: Workplace, *, as_json: bool) -> bool:
         click.echo(json_text(shown))
         return not found
     for each in found:
-        click.echo(f"{each.severity}: {each.check}: {each.where}\n  {each.what}\n  → {each.fix}\n")
+        click.echo(f"{each.severity}: {each.check}: {each.where}\n  {each.what}\n  → {with_workspace(each.fix)}\n")
     count = {0: "Nothing found", 1: "1 finding"}.get(len(found), f"{len(found)} findings")
     assets, tables = len(workplace.consumers), len(workplace.known_tables)
     click.echo(f"{count}. Checked {assets} incremental assets, {tables} tables, this machine and the instance.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 
@@ -147,8 +148,8 @@ def _unreached(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
         line = workplace.store.get_line(Edge(name, tracked.upstream))
         for text in tracked.unreached(line):
             fix = (
-                f"To see more: dagster-ips pending {name}. Make the files readable, or give the rows a partition; "
-                'on_unmapped="ignore" leaves such rows out.'
+                f"To see more: dagster-ips pending {shlex.quote(name)}. Make the files readable, or give the rows a "
+                'partition; on_unmapped="ignore" leaves such rows out.'
             )
             yield Finding("next run", str(line.edge), f"{text}.", fix)
 

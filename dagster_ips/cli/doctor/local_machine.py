@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Collection, Iterator
@@ -68,7 +69,7 @@ def spark_server(spark: LocalSparkConnect) -> Iterator[Finding]:
     problem = connect_server_problem(**options)
     if problem is not None:
         where = str(options["folder"] or cache_folder() / "spark-connect")
-        option = f" --folder {where}" if options["folder"] else ""
+        option = f" --folder {shlex.quote(where)}" if options["folder"] else ""
         fix = f"Stop it; the next run starts a new one: python -m dagster_ips.local_spark.connect_server stop{option}"
         yield Finding("spark server", where, problem, fix)
 

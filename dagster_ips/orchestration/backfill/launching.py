@@ -5,6 +5,7 @@ If the backfill is staged, Dagster's backfill computes every stage, on branches 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -98,7 +99,7 @@ class BackfillLauncher:
 
     def _ended(self, known: LaunchedBackfill, status: str) -> tuple[str, str] | None:
         """Why a launched backfill doesn't go on, and what to do; None if it goes on, or has done all of its work."""
-        plan_again = f"Plan again: dagster-ips backfill plan {known.plan.root.asset}."
+        plan_again = f"Plan again: dagster-ips backfill plan {shlex.quote(known.plan.root.asset)}."
         if known.is_staged:
             tables = [self.lineage.metadata(stage.asset) for stage in known.plan.stages]
             if not any(table is not None and known.plan.staged_branch in table.branches for table in tables):
