@@ -416,7 +416,7 @@ class _MultiKeys:
         return _any_of(_of_dimensions(list(self.dimensions.values()), rows, kinds))
 
     def extent(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> tuple[Span, ...]:
-        parts = [self._parts(key) for key in keys]
+        parts = list(self._parts_of(keys).values())
         of_each = (each.extent({of[name] for of in parts}, kinds) for name, each in self.dimensions.items())
         return tuple(chain.from_iterable(of_each))
 
