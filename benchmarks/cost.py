@@ -135,7 +135,7 @@ the other costs of a run see [fixed-cost.md](fixed-cost.md).
 ## Which rows changed
 
 The time to count, in one query, the rows that a single change added to and removed from a table of {ROWS:,} rows in
-{PARTITIONS} partitions. `changelog` is this library's and includes the capture and the table of changes.
+{PARTITIONS} partitions. `changelog` is this library's and includes the capture and the ICDC table.
 `create_changelog_view` includes the call that creates the view. Each figure is the best of {ROUNDS}; the approaches
 took turns on the same table, and found the same rows."""
 

@@ -27,7 +27,7 @@ ROWS, FULL_ROWS = 1_000_000, 10_000_000
 
 PARTS = {
     "capture": "find what changed: read both tables' metadata and the manifests that changed",
-    "ICDC files": "write the metadata of the table of changes",
+    "ICDC files": "write the metadata of the ICDC table",
     "register": "register that table in the catalog",
     "record": "record the capture in Dagster's database",
     "plan": "open the Spark session, call the asset function, and inspect its result's plan",
@@ -36,7 +36,7 @@ PARTS = {
     "check": "inspect the branch, and run audits",
     "publish": "fast-forward main to the branch",
     "commit": "record the capture as consumed, in the table's metadata and in Dagster's database",
-    "metadata": "collect what the run shows in Dagster; drop the branch and old tables of changes",
+    "metadata": "collect what the run shows in Dagster; drop the branch and old ICDC tables",
 }
 """Parts of a step, in order; each ends where the next begins."""
 

@@ -368,7 +368,7 @@ def test_the_tests_of_an_asset_pass(lake: Lake, tmp_path: Path) -> None:
     defined["test_late_plays_give_the_same_table_as_a_full_run"](folder)
 
 
-def test_snapshots_are_no_longer_kept_for_an_asset_whose_tables_of_changes_are_dropped(tmp_path: Path) -> None:
+def test_snapshots_are_no_longer_kept_for_an_asset_whose_icdc_tables_are_dropped(tmp_path: Path) -> None:
     (block,) = [text for text in blocks_of("operating") if "drop_table" in text]
     source = Source(tmp_path)
     source.append(numbered(1))
@@ -379,7 +379,7 @@ def test_snapshots_are_no_longer_kept_for_an_asset_whose_tables_of_changes_are_d
         needs = needs_of_others(source.lake, source.store, metadata, icdc_namespace="ips", but=[])
         return [need.consumer for need in needs]
 
-    drop = run_block(block)["drop_tables_of_changes"]
+    drop = run_block(block)["drop_icdc_tables"]
     drop(source.lake.client, "another")
     assert kept_for() == ["daily"]
     drop(source.lake.client, "daily")
