@@ -8,7 +8,7 @@ SEED ?= 1
 # Processes of tests at once. Each has a Spark of its own, which keeps a core busy and takes 2 GB.
 WORKERS ?= 2
 # What crosses the rooms, and random lives, anew on other catalogs, an object store and a cluster.
-ON_EVERY_CATALOG = -m "not slow" --captures 500 tests/histories/composed/test_random_lives.py \
+ON_EVERY_CATALOG = -m "not slow or everywhere" --captures 500 tests/histories/composed/test_random_lives.py \
 	tests/backfill/test_staged.py $(addprefix tests/promises/test_, \
 	bites.py cascades.py lost_files.py multi_and_graph_assets.py own_sql.py partitioned.py)
 QUICK_TESTS = $(PYTHON_HERE) -m pytest --doctest-modules -m "not slow" --numprocesses=$(WORKERS) --dist=worksteal
@@ -42,7 +42,7 @@ test-all: setup ## run every test, also those with servers, a browser or a long 
 	$(PYTHON_HERE) -m pytest -m slow --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
 	$(PYTHON_HERE) -m pytest --catalog postgres --storage s3 $(ON_EVERY_CATALOG) $(ARGS)
 	$(PYTHON_HERE) -m pytest --catalog rest --storage s3 --spark cluster $(ON_EVERY_CATALOG) $(ARGS)
-	scripts/on_versions.sh $(PYTHON_HERE) $(OLDEST_SPARK) -m "not slow" $(ON_EVERY_SPARK) $(ARGS)
+	scripts/on_versions.sh $(PYTHON_HERE) $(OLDEST_SPARK) -m "not slow or everywhere" $(ON_EVERY_SPARK) $(ARGS)
 
 screenshots: setup ## take the docs' screenshots again, from the tests in a browser
 	@scripts/setup_browser.sh
