@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +17,7 @@ from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import Lake, events
 
 
+@pytest.mark.slow
 def test_a_diff_shows_exactly_the_planted_difference(stages: ThreeStages) -> None:
     stages.begin()
     wrong = stages.right(bug=True)
@@ -57,6 +60,7 @@ def test_a_diff_names_later_commits_of_others(stages: ThreeStages) -> None:
     assert (day["total"]["added"], len(day["commits_of_other_changes"])) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_column_that_was_renamed_since_is_no_difference(stages: ThreeStages) -> None:
     stages.begin()
     plan = stages.plan("day", "--partition", "2026-01-01")
@@ -70,6 +74,17 @@ def test_a_column_that_was_renamed_since_is_no_difference(stages: ThreeStages) -
 VALUES = st.sampled_from([None, 1, 2])
 Rows = list[tuple[str, int | None, int | None]]
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b"]), VALUES, VALUES), max_size=6)
+Keyed = dict[str, int | None]
+KEYED = st.dictionaries(st.sampled_from("abcd"), VALUES)
+
+
+def many(some: st.SearchStrategy[Any]) -> st.SearchStrategy[list[tuple[Any, Any]]]:
+    """Rows before and after, twelve times. They are compared at once, divided by their number."""
+    return st.lists(st.tuples(some, some), min_size=12, max_size=12)
+
+
+# The first example of a strategy is its simplest one.
+at_once = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture
@@ -77,14 +92,19 @@ def session(lake: Lake) -> SparkSession:
     return lake.session
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(before=ROWS, after=ROWS)
-def test_rows_without_a_key_are_compared_as_multisets(session: SparkSession, before: Rows, after: Rows) -> None:
-    old, new = (session.createDataFrame(rows, "p string, x int, y int") for rows in (before, after))
-    found = differences(old, new, keys=(), divided_by=["p"]).by_values
-    for part in ("a", "b"):
+@at_once
+@given(cases=many(ROWS))
+def test_rows_without_a_key_are_compared_as_multisets(session: SparkSession, cases: list[tuple[Rows, Rows]]) -> None:
+    old, new = (
+        session.createDataFrame(
+            [(n, *row) for n, case in enumerate(cases) for row in case[side]], "n int, p string, x int, y int"
+        )
+        for side in (0, 1)
+    )
+    found = differences(old, new, keys=(), divided_by=["n", "p"]).by_values
+    for (n, (before, after)), part in product(enumerate(cases), ("a", "b")):
         one, other = (Counter(row for row in rows if row[0] == part) for rows in (before, after))
-        changes = found.get((part,), RowChanges())
+        changes = found.get((n, part), RowChanges())
         assert (changes.added, changes.removed) == ((other - one).total(), (one - other).total())
         assert (changes.before.rows, changes.after.rows) == (one.total(), other.total())
         for side, rows in ((changes.before, one), (changes.after, other)):
@@ -93,17 +113,24 @@ def test_rows_without_a_key_are_compared_as_multisets(session: SparkSession, bef
             assert side.nulls.get("x", 0) == rows.total() - len(known)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(before=st.dictionaries(st.sampled_from("abcd"), VALUES), after=st.dictionaries(st.sampled_from("abcd"), VALUES))
+@at_once
+@given(cases=many(KEYED))
 def test_rows_with_a_key_are_counted_as_added_removed_or_changed(
-    session: SparkSession, before: dict[str, int | None], after: dict[str, int | None]
+    session: SparkSession, cases: list[tuple[Keyed, Keyed]]
 ) -> None:
-    old, new = (session.createDataFrame(list(rows.items()), "k string, x int") for rows in (before, after))
-    (changes,) = differences(old, new, keys=["k"]).by_values.values() or (RowChanges(),)
-    assert changes.added == len(after.keys() - before.keys())
-    assert changes.removed == len(before.keys() - after.keys())
-    assert changes.changed == sum(before[key] != after[key] for key in before.keys() & after.keys())
-    assert changes.columns == ({"x": changes.changed} if changes.changed else {})
+    old, new = (
+        session.createDataFrame(
+            [(n, *row) for n, case in enumerate(cases) for row in case[side].items()], "n int, k string, x int"
+        )
+        for side in (0, 1)
+    )
+    found = differences(old, new, keys=["n", "k"], divided_by=["n"]).by_values
+    for n, (before, after) in enumerate(cases):
+        changes = found.get((n,), RowChanges())
+        assert changes.added == len(after.keys() - before.keys())
+        assert changes.removed == len(before.keys() - after.keys())
+        assert changes.changed == sum(before[key] != after[key] for key in before.keys() & after.keys())
+        assert changes.columns == ({"x": changes.changed} if changes.changed else {})
 
 
 def test_any_row_of_a_key_is_as_good_as_another_and_rows_without_a_key_all_count(session: SparkSession) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from dagster_ips.errors import BackfillError, DeclarationError
 from tests.backfill.three_stages import ThreeStages
+from tests.support.lake import events
 
 
 def told(stages: ThreeStages, act: str, **config: object) -> dict[str, Any]:
@@ -30,6 +31,7 @@ def plan_id(said: dict[str, Any]) -> str:
     return str(said["says"].split(",")[0].removeprefix("Plan "))
 
 
+@pytest.mark.slow
 def test_a_bug_is_fixed_in_the_ui_from_the_plan_to_the_revert(stages: ThreeStages) -> None:
     stages.begin()
     wrong = stages.rows()
@@ -84,14 +86,26 @@ def test_a_backfill_staged_on_the_command_line_is_cancelled_in_the_ui(stages: Th
     assert plan_id(told(stages, "plan", asset="day", older_code=True)) != plan
 
 
+def test_a_plan_and_what_became_of_it_are_shown_as_tables(stages: ThreeStages) -> None:
+    stages.lake.create_playback(events(range(3)))
+    said = told(stages, "plan", asset="day", partitions=["2026-01-01..2026-01-09", "2026-01-10"])
+    assert [(row["stage"], row["partitions"]) for row in said["plan"]] == [
+        ("day", "10: 2026-01-01 … 2026-01-10"),
+        ("by_account", "all of it"),
+        ("week", "2025-12-28, 2026-01-04"),
+    ]
+    assert "is launched" in told(stages, "launch", id=plan_id(said), staged=False)["says"]
+    assert [row["pending"] for row in told(stages, "status", id=plan_id(said))["stages"]] == ["10", "0", "0"]
+
+
 def test_an_invalid_run_config_is_refused(stages: ThreeStages) -> None:
+    stages.lake.create_playback(events(range(3)))
     with pytest.raises(dg.DagsterInvalidConfigError, match="asset"):
         told(stages, "plan", partitions=["2026-01-01"])
     with pytest.raises(dg.DagsterInvalidConfigError, match="staged"):
         told(stages, "launch", id="qwertyui")
     with pytest.raises(DeclarationError, match="Leave out one of them"):
         told(stages, "plan", asset="day", partitions=["2026-01-01"], older_code=True)
-    stages.begin()
     plan = stages.plan("day", "--partition", "2026-01-05")
     with pytest.raises(BackfillError, match="planned but not launched"):
         told(stages, "diff", id=plan)

@@ -59,11 +59,16 @@ def test_a_launched_backfill_and_its_status_include_its_partitions_and_all_downs
     assert read == {stage["asset"]: stage["planned_rows"] for stage in status["stages"]}
     assert len(status["runs"]) == 3
     assert "day" in stages.says("status", plan)
+    bad = [row for row in stages.events if row[2] == "a1" and row[3]]
+    differences = [each["total"] for each in stages.told("diff", plan)["stages"]]
+    assert [each["columns"] for each in differences[:2]] == [{"seconds": len(bad)}, {"seconds": 1}]
+    assert [each["added"] for each in differences] == [each["removed"] for each in differences] == [0, 0, 2]
     # A second launch changes nothing: nothing is tagged or started again.
     assert "is launched" in stages.says("launch", plan, "--yes")
     assert tags(stages, plan) == before
 
 
+@pytest.mark.slow
 def test_partitions_that_change_no_row_cause_no_downstream_changes(stages: ThreeStages) -> None:
     stages.begin()
     plan = stages.plan("day", "--partitions", "2026-01-01..2026-01-02")
@@ -75,6 +80,17 @@ def test_partitions_that_change_no_row_cause_no_downstream_changes(stages: Three
     assert stages.rows() == stages.right(bug=True)
 
 
+def test_a_plan_whose_source_or_code_changed_is_refused(stages: ThreeStages) -> None:
+    stages.lake.create_playback(events(range(3)))
+    plan = stages.plan("day", "--partition", "2026-01-01")
+    stages.land(*events([100], day=1))
+    stages.deploy(bug=False)
+    said = stages.refuses("launch", plan, "--yes")
+    assert "media.playback moved from snapshot" in said
+    assert "day's code version changed from buggy to fixed" in said
+
+
+@pytest.mark.slow
 def test_a_plan_whose_tables_or_code_changed_is_refused_and_the_changes_are_named(stages: ThreeStages) -> None:
     stages.begin()
     plan = stages.plan("day", "--partition", "2026-01-01")
@@ -91,7 +107,7 @@ def test_a_plan_whose_tables_or_code_changed_is_refused_and_the_changes_are_name
 
 
 def test_a_plan_is_launched_from_its_reviewed_file(stages: ThreeStages, tmp_path: Path) -> None:
-    stages.begin()
+    stages.lake.create_playback(events(range(3)))
     file = tmp_path / "plan.json"
     plan = stages.plan("day", "--partition", "2026-01-01", "--out", str(file))
     assert "is launched" in stages.says("launch", str(file), "--yes")
@@ -101,6 +117,7 @@ def test_a_plan_is_launched_from_its_reviewed_file(stages: ThreeStages, tmp_path
     assert "has no plan" in stages.refuses("launch", "nothing", "--yes")
 
 
+@pytest.mark.slow
 def test_the_previous_state_survives_snapshot_expiry_however_old_it_is(
     stages: ThreeStages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +141,7 @@ def test_the_previous_state_survives_snapshot_expiry_however_old_it_is(
 
 
 def test_cancel_ends_the_backfill_and_the_runs_that_it_caused(stages: ThreeStages) -> None:
-    stages.begin()
+    stages.lake.create_playback(events(range(3)))
     plan = stages.plan("day", "--partition", "2026-01-01")
     stages.says("launch", plan, "--yes")
     job = stages.definitions.resolve_implicit_global_asset_job_def()

@@ -39,6 +39,8 @@ def versions(stages: ThreeStages) -> list[str | None]:
     return [(each.tags or {}).get("dagster/data_version") for each in told if each]
 
 
+@pytest.mark.slow
+@pytest.mark.everywhere
 def test_a_fix_is_staged_compared_published_and_reverted(stages: ThreeStages, monkeypatch: pytest.MonkeyPatch) -> None:
     stages.begin()
     wrong = stages.right(bug=True)

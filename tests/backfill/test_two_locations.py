@@ -18,7 +18,7 @@ from dagster_ips.core.backfill_plan import BackfillPlan
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.backfill.validating import StageValidator
 from tests.backfill.three_stages import ThreeStages
-from tests.support.lake import Lake
+from tests.support.lake import Lake, events
 from tests.support.partitioned import SENSOR
 
 
@@ -78,6 +78,12 @@ def both(lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: 
     return TwoLocations(lake, instance, tmp_path)
 
 
+def test_a_plan_has_the_stages_of_both_locations(both: TwoLocations) -> None:
+    both.lake.create_playback(events(range(3)))
+    plan = both.told("plan", "day", "--partition", "2026-01-01")
+    assert [stage["asset"] for stage in plan["stages"]] == ["day", "by_account", "totals", "week"]
+
+
 @pytest.mark.slow
 def test_a_plan_its_execution_and_its_revert_cover_the_stages_of_both_locations(both: TwoLocations) -> None:
     both.begin()
@@ -102,6 +108,7 @@ def test_a_plan_its_execution_and_its_revert_cover_the_stages_of_both_locations(
     assert "is cancelled" in both.says("cancel", plan["id"], "--yes")
 
 
+@pytest.mark.slow
 def test_a_backfill_over_both_locations_is_staged_and_published(both: TwoLocations) -> None:
     both.begin()
     both.totalled()
