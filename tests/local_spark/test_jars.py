@@ -18,6 +18,7 @@ from dagster_ips.local_spark.jars import (
     spark_jars,
 )
 
+SMALL = b"a small jar"
 NAMES = [package.file_name for package in needed_packages()]
 
 
@@ -54,6 +55,38 @@ def no_resolver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "no-spark-here"))
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Package:
+    """An extra jar that is small."""
+    package = Package("org.example", "small", "1.0", len(SMALL), hashlib.sha256(SMALL).hexdigest())
+    monkeypatch.setattr(jars, "EXTRAS", {"small": package})
+    return package
+
+
+def test_content_is_kept_only_if_it_is_the_pinned_one(
+    tmp_path: Path, small: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivered = SMALL.upper()
+
+    def deliver(packages: tuple[Package, ...], ivy: Path, _: Path) -> str:
+        (ivy / "jars").mkdir(parents=True)
+        for each in packages:
+            (ivy / "jars" / f"{each.group}_{each.file_name}").write_bytes(delivered)
+        return ""
+
+    monkeypatch.setattr(jars, "_run_resolver", deliver)
+    copied_to(tmp_path / "jars")
+    with pytest.raises(JarChecksumError, match="run again") as caught:
+        spark_jars(tmp_path, extras=["small"])
+    assert (caught.value.coordinate, jars_in(tmp_path)) == (small.coordinate, NAMES)
+    delivered = SMALL
+    for _ in range(2):
+        *_, jar = spark_jars(tmp_path, extras=["small"])
+        assert jar.read_bytes() == SMALL
+        jar.write_bytes(SMALL[:3])  # cut short
+
+
+@pytest.mark.slow
 def test_four_processes_at_once_on_an_empty_cache_all_get_the_jars(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from dagster_ips.local_spark.jars import spark_jars;"
@@ -87,6 +120,7 @@ def test_a_mirror_without_the_jars_is_an_error_that_shows_what_the_resolver_said
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_jar_cut_short_in_the_cache_is_resolved_again(tmp_path: Path, mirror: Path) -> None:
     copied_to(mirror)
     _, cut = copied_to(tmp_path / "jars")
@@ -94,6 +128,7 @@ def test_a_jar_cut_short_in_the_cache_is_resolved_again(tmp_path: Path, mirror: 
     assert [jar.stat().st_size for jar in spark_jars(tmp_path)] == [package.size_bytes for package in needed_packages()]
 
 
+@pytest.mark.slow
 def test_a_jar_whose_content_differs_from_the_pinned_one_is_refused(tmp_path: Path, mirror: Path) -> None:
     _, tampered = copied_to(mirror)
     tampered.write_bytes(tampered.read_bytes()[:-1] + b"!")
@@ -104,18 +139,14 @@ def test_a_jar_whose_content_differs_from_the_pinned_one_is_refused(tmp_path: Pa
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_extra_jars_are_resolved_when_they_are_requested(
-    tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = b"a small jar"
-    extra = Package("org.example", "small", "1.0", len(content), hashlib.sha256(content).hexdigest())
-    monkeypatch.setattr(jars, "EXTRAS", {"small": extra})
+@pytest.mark.slow
+def test_extra_jars_are_resolved_when_they_are_requested(tmp_path: Path, mirror: Path, small: Package) -> None:
     copied_to(tmp_path / "jars")
     mirror.mkdir()
-    with pytest.raises(JarsError, match=extra.artifact):
+    with pytest.raises(JarsError, match=small.artifact):
         spark_jars(tmp_path, extras=["small"])
-    (mirror / extra.file_name).write_bytes(content)
-    assert [jar.name for jar in spark_jars(tmp_path, extras=["small"])] == [*NAMES, extra.file_name]
+    (mirror / small.file_name).write_bytes(SMALL)
+    assert [jar.name for jar in spark_jars(tmp_path, extras=["small"])] == [*NAMES, small.file_name]
 
 
 def test_an_unknown_extra_is_an_error_that_names_the_known_ones(tmp_path: Path) -> None:

@@ -102,16 +102,18 @@ def read_as_nobody(file: Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_only_clients_with_the_token_are_answered(server: ConnectServer) -> None:
-    port = server.remote.rpartition(":")[2]
-    assert server.session().range(3).count() == 3
-    assert "No authentication token provided" in attempt(server.remote)
+def test_only_clients_with_the_token_are_answered(spark_server: ConnectServer) -> None:
+    remote = spark_server.remote
+    port = remote.rpartition(":")[2]
+    assert spark_server.session().range(3).count() == 3
+    assert "No authentication token provided" in attempt(remote)
     assert "Invalid authentication token" in attempt(f"sc://localhost:{port}", "guessed")
-    assert "rows: 3" in attempt(f"sc://localhost:{port}", server.token)
+    assert "rows: 3" in attempt(f"sc://localhost:{port}", spark_server.token)
     with pytest.raises(Exception, match="Invalid authentication token"):
-        connect_session(server.remote, {"spark.sql.ansi.enabled": "true"}, token="guessed")  # noqa: S106  # a wrong one
+        connect_session(remote, {"spark.sql.ansi.enabled": "true"}, token="guessed")  # noqa: S106  # a wrong one
 
 
+@pytest.mark.slow
 @as_root
 def test_another_user_can_neither_read_the_token_nor_connect(server: ConnectServer, open_folder: Path) -> None:
     assert "No authentication token provided" in attempt(server.remote, user=NOBODY)
@@ -123,14 +125,15 @@ def test_another_user_can_neither_read_the_token_nor_connect(server: ConnectServ
     assert "readable" in read_as_nobody(open_folder / "anyone")
 
 
-@pytest.mark.usefixtures("server")
-def test_pyspark_alone_finds_the_server_by_what_the_command_prints(open_folder: Path) -> None:
+@pytest.mark.usefixtures("spark_server")
+def test_pyspark_alone_finds_the_server_by_what_the_command_prints(spark_folder: Path) -> None:
     printed = 'eval "$("$0" -m dagster_ips.local_spark.connect_server environment --folder "$1")"'
     client = "from pyspark.sql import SparkSession; print(SparkSession.builder.getOrCreate().range(3).count())"
-    command = ["/bin/sh", "-c", f'{printed}; "$0" -c "$2"', sys.executable, str(open_folder / "spark"), client]
+    command = ["/bin/sh", "-c", f'{printed}; "$0" -c "$2"', sys.executable, str(spark_folder), client]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "3\n"
 
 
+@pytest.mark.slow
 def test_neither_token_nor_passwords_are_on_a_command_line_or_in_the_log(server: ConnectServer, seen: set[str]) -> None:
     everything = "\n".join([*seen, *command_lines(), server.log.read_text(), repr(server), str(server)])
     assert "local_spark/driver.py" in everything
@@ -138,23 +141,27 @@ def test_neither_token_nor_passwords_are_on_a_command_line_or_in_the_log(server:
     assert SECRET not in everything
 
 
-def test_only_the_owner_can_read_the_servers_files(server: ConnectServer, open_folder: Path) -> None:
-    folder = open_folder / "spark"
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    holding = [
-        each for each in folder.rglob("*") if each.is_file() and server.token in each.read_text(errors="replace")
-    ]
-    assert [each.name for each in holding] == ["server.json"]
+@pytest.mark.usefixtures("spark_server")
+def test_only_the_owner_can_read_the_servers_files(spark_folder: Path) -> None:
+    assert stat.S_IMODE(spark_folder.stat().st_mode) == 0o700
     for name in ("server.json", "spark.properties"):
-        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+        assert stat.S_IMODE((spark_folder / name).stat().st_mode) == 0o600
 
 
+@pytest.mark.slow
+def test_the_token_is_in_one_file(server: ConnectServer, open_folder: Path) -> None:
+    files = [each for each in (open_folder / "spark").rglob("*") if each.is_file()]
+    assert [each.name for each in files if server.token in each.read_text(errors="replace")] == ["server.json"]
+
+
+@pytest.mark.slow
 def test_configured_values_arrive_unchanged(server: ConnectServer) -> None:
     session = server.session()
     assert session.conf.get("spark.sql.x.odd") == CONF["spark.sql.x.odd"]
     assert session.conf.get("spark.local.dir", "").endswith("scratch")
 
 
+@pytest.mark.slow
 def test_an_error_shows_no_value_that_a_user_configured(server: ConnectServer, open_folder: Path) -> None:
     other = CONF | {"spark.sql.catalog.far.s3.secret-access-key": f"{SECRET}-rotated"}
     with pytest.raises(SparkServerDiffersError, match=r"secret-access-key is a hidden value") as caught:
@@ -165,6 +172,7 @@ def test_an_error_shows_no_value_that_a_user_configured(server: ConnectServer, o
     assert server.pid == caught.value.pid
 
 
+@pytest.mark.slow
 def test_the_ports_between_sparks_own_parts_answer_nobody_without_their_secret(server: ConnectServer) -> None:
     inner = listening_ports(server.pid) - {int(server.remote.rpartition(":")[2])}
     assert len(inner) == 3  # the third is py4j's and requires the secret of Spark's own Python
@@ -197,6 +205,7 @@ def test_there_is_no_ui_unless_it_is_requested(server: ConnectServer, tmp_path: 
     assert not scratch.exists()
 
 
+@pytest.mark.slow
 def test_requesting_a_ui_from_a_server_without_one_is_refused(server: ConnectServer, open_folder: Path) -> None:
     with pytest.raises(SparkServerDiffersError, match=r"spark\.ui\.enabled is false, requested true"):
         ensure_connect_server(open_folder / "spark", driver_memory=MEMORY, conf=CONF | WITH_UI)
