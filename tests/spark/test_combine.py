@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
+from functools import reduce
 from typing import Any, TypeAlias
 
 import pytest
@@ -24,6 +25,7 @@ from dagster_ips.spark.writes.combine import combine_rows
 from dagster_ips.spark.writes.group_parts import Aggregates, Change
 from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, collected
 from tests.support.lake import Lake
+from tests.support.variants import mostly_slow
 
 ROWS = "k STRING, day DATE, x INT, big BIGINT, d DECIMAL(6,2), f DOUBLE, b BOOLEAN, s STRING"
 KEYS = ("k", "day")
@@ -47,6 +49,9 @@ DECLARED = {
 APPROXIMATE = {"floats": "sum(f)", "mean_float": "avg(f)"}
 
 Row: TypeAlias = tuple[Any, ...]
+Changed: TypeAlias = tuple[list[Row], list[Row], list[Row]]
+"""The existing rows, which of them are removed, and which rows are added."""
+Test: TypeAlias = Callable[..., None]
 
 rows = st.tuples(
     st.sampled_from([None, "a", "b"]),
@@ -61,7 +66,7 @@ rows = st.tuples(
 
 
 @st.composite
-def changes(draw: st.DrawFn) -> tuple[list[Row], list[Row], list[Row]]:
+def changes(draw: st.DrawFn) -> Changed:
     """The existing rows, which of them are removed, and which rows are added."""
     there = draw(st.lists(rows, max_size=8))
     gone = [row for row in there if draw(st.booleans())]
@@ -191,17 +196,37 @@ def full(**values: Any) -> Row:  # noqa: ANN401  # of each column's type
     return tuple((of | values).values())
 
 
-@given(change=changes())
-@example(([full(), full()], [full()], []))  # a tie of extremes
-@example(([full(), full(x=None, d=None, f=None)], [full()], []))  # only nulls are left
-@example(([full(), full(d=Decimal("0.50"))], [full(d=Decimal("0.50"))], [full(d=Decimal("0.40"))]))  # a better one came
-@example(([full()], [full()], [full(k=None)]))  # an emptied group, and a new one
-@example(([full(), full(k=None, day=None, f=2.0)], [], [full(x=2, d=None), full(k=None, day=None, x=None, s=None)]))
-@example(([full(), full(x=None, s=None)], [], [full(k="b"), full(k=None), full(day=None), full(x=3, s="Z")]))
-@examples(6)
-def test_a_change_gives_the_groups_that_sql_makes_of_all_rows(
-    lake: Lake, exact: Table, change: tuple[list[Row], list[Row], list[Row]]
-) -> None:
+CHANGES: list[Changed] = [
+    ([full(), full()], [full()], []),  # a tie of extremes
+    ([full(), full(x=None, d=None, f=None)], [full()], []),  # only nulls are left
+    ([full(), full(d=Decimal("0.50"))], [full(d=Decimal("0.50"))], [full(d=Decimal("0.40"))]),  # a better one came
+    ([full()], [full()], [full(k=None)]),  # an emptied group, and a new one
+    ([full(), full(k=None, day=None, f=2.0)], [], [full(x=2, d=None), full(k=None, day=None, x=None, s=None)]),
+    ([full(), full(x=None, s=None)], [], [full(k="b"), full(k=None), full(day=None), full(x=3, s="Z")]),
+]
+NOT_SUBTRACTED: list[Changed] = [
+    ([full(), full(f=math.nan)], [full(f=math.nan)], []),
+    ([full(), full(f=math.inf)], [full(f=math.inf)], [full(f=2.0)]),
+]
+
+
+def merged(parts: Iterable[Sequence[Row]]) -> list[Row]:
+    """The rows of all parts; each part has keys of its own, apart from null."""
+    return [(k if k is None else f"{number}:{k}", *rest) for number, part in enumerate(parts) for k, *rest in part]
+
+
+def together(some: Sequence[Changed]) -> Changed:
+    """Several changes as one, because each takes several queries, however few rows it has."""
+    there, gone, come = map(merged, zip(*some, strict=True))
+    return there, gone, come
+
+
+def each_alone(some: Sequence[Any]) -> Callable[[Test], Test]:
+    """A random test has these examples as well."""
+    return lambda test: reduce(lambda before, one: example(one)(before), some, test)
+
+
+def gives_the_groups(lake: Lake, exact: Table, change: Changed) -> None:
     there, gone, come = change
     after = without(there, gone) + come
     places = sorted({(row[1],) for row in come}, key=repr)
@@ -211,10 +236,27 @@ def test_a_change_gives_the_groups_that_sql_makes_of_all_rows(
         assert exact.rows(branch) == grouped(lake, after, exact.declared)
 
 
+def test_a_change_gives_the_groups_that_sql_makes_of_all_rows(lake: Lake, exact: Table) -> None:
+    for is_of_removed in (True, False):
+        gives_the_groups(lake, exact, together([each for each in CHANGES if bool(each[1]) == is_of_removed]))
+
+
+@pytest.mark.slow
+@pytest.mark.everywhere
+@given(change=changes())
+@each_alone(CHANGES)
+@examples(6)
+def test_a_random_change_gives_the_groups_that_sql_makes_of_all_rows(lake: Lake, exact: Table, change: Changed) -> None:
+    gives_the_groups(lake, exact, change)
+
+
 FIRST, SECOND, THIRD = [(dt.date(2026, 1, day),) for day in (1, 2, 3)]
 
 
-@pytest.mark.parametrize("held", [holding_few, lambda _: HeldRows([], 0)], ids=["some are there", "none is"])
+@pytest.mark.everywhere
+@pytest.mark.parametrize(
+    "held", mostly_slow([holding_few, lambda _: HeldRows([], 0)]), ids=["some are there", "none is"]
+)
 def test_groups_outside_the_allowed_partitions_are_refused_by_the_query_that_would_add_them(
     lake: Lake, exact: Table, held: PartitionsHeld
 ) -> None:
@@ -233,7 +275,8 @@ def test_groups_outside_the_allowed_partitions_are_refused_by_the_query_that_wou
     assert exact.rows(branch) == grouped(lake, [inside], exact.declared)
 
 
-@pytest.mark.parametrize("on", [(), KEYS])
+@pytest.mark.everywhere
+@pytest.mark.parametrize("on", [(), pytest.param(KEYS, marks=pytest.mark.slow)])
 def test_a_total_of_all_rows_stays_one_row_and_columns_computed_from_aggregates_follow_them(
     lake: Lake, on: tuple[str, ...]
 ) -> None:
@@ -263,18 +306,25 @@ def test_more_rows_than_there_were_cannot_be_removed_from_a_total_of_all_rows(la
         table.combine(branch, [full(), full()], [], [])
 
 
-@given(change=changes())
-@example(([full(), full(f=math.nan)], [full(f=math.nan)], []))
-@example(([full(), full(f=math.inf)], [full(f=math.inf)], [full(f=2.0)]))
-@examples(3)
-def test_a_sum_is_recomputed_when_a_value_that_cannot_be_subtracted_is_removed(
-    lake: Lake, inexact: Table, change: tuple[list[Row], list[Row], list[Row]]
-) -> None:
+def recomputes_sums(lake: Lake, inexact: Table, change: Changed) -> None:
     there, gone, come = change
     after = without(there, gone) + come
     branch = inexact.holding(there)
     inexact.combine(branch, gone, come, after)
     assert inexact.rows(branch) == grouped(lake, after, inexact.declared)
+
+
+def test_a_sum_is_recomputed_when_a_value_that_cannot_be_subtracted_is_removed(lake: Lake, inexact: Table) -> None:
+    recomputes_sums(lake, inexact, together(NOT_SUBTRACTED))
+
+
+@pytest.mark.slow
+@pytest.mark.everywhere
+@given(change=changes())
+@each_alone(NOT_SUBTRACTED)
+@examples(3)
+def test_sums_of_floats_are_right_after_a_random_change(lake: Lake, inexact: Table, change: Changed) -> None:
+    recomputes_sums(lake, inexact, change)
 
 
 def test_a_change_that_leaves_every_group_as_it_was_commits_nothing(exact: Table) -> None:
@@ -310,7 +360,8 @@ def test_a_new_group_may_lose_rows_that_the_same_change_added(lake: Lake, exact:
         exact.combine(branch, [gone, gone], [gone], after, may_cancel=True)
 
 
-@pytest.mark.parametrize("there", [[], [full()], [full(x=None), full(x=None)]])
+@pytest.mark.everywhere
+@pytest.mark.parametrize("there", mostly_slow([[full()], [], [full(x=None), full(x=None)]]))
 def test_rows_that_a_group_never_had_cannot_be_removed_from_it(exact: Table, there: list[Row]) -> None:
     branch = exact.holding(there)
     before = exact.rows(branch)
@@ -344,7 +395,8 @@ def test_an_aggregate_that_cannot_be_maintained_over_the_rows_is_refused(
         Aggregates.over(frame(lake, [], 1), combine(approximate=False, value=aggregate), table="t.some")
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.everywhere
+@pytest.mark.parametrize("ansi", mostly_slow(["true", "false"]))
 def test_a_sum_that_overflows_is_an_error_and_not_null(lake: Lake, ansi: str) -> None:
     value = "CAST('99999999999999999999999999999999999.12' AS DECIMAL(38, 2))"
     table = Table(lake, combine(approximate=False, total=f"sum({value})"))

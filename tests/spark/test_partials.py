@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 
@@ -21,11 +22,13 @@ from tests.spark.test_combine import (
     Row,
     Table,
     combine,
+    each_alone,
     equal,
     examples,
     frame,
     full,
     grouped,
+    merged,
     rows,
     without,
 )
@@ -33,6 +36,9 @@ from tests.support.lake import Lake
 from tests.support.variants import mostly_slow
 
 ADDED_UP = {name: text for name, text in DECLARED.items() if not text.startswith(("min", "max"))}
+
+History: TypeAlias = tuple[list[Row], list[tuple[list[Row], list[Row]]]]
+"""The first rows, and changes: which of the rows at that time are removed, and which rows are added."""
 
 
 class Partials(Table):
@@ -59,8 +65,8 @@ def of_sql(lake: Lake, some: Sequence[Row], declared: Combine) -> Counter[Row]:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[list[Row], list[tuple[list[Row], list[Row]]]]:
-    """The first rows, and three changes: which of the rows at that time are removed, and which rows are added."""
+def histories(draw: st.DrawFn) -> History:
+    """Random ones, with three changes."""
     there = draw(st.lists(rows, max_size=6))
     steps, live = [], list(there)
     for _ in range(3):
@@ -71,28 +77,50 @@ def histories(draw: st.DrawFn) -> tuple[list[Row], list[tuple[list[Row], list[Ro
     return there, steps
 
 
-@pytest.mark.parametrize(
-    "declared", mostly_slow([DECLARED, ADDED_UP, APPROXIMATE]), ids=["extremes", "added_up", "floats"]
-)
-def test_a_history_of_changes_folds_to_the_groups_that_sql_makes_of_all_rows(
-    lake: Lake, declared: dict[str, str]
-) -> None:
-    mode = replace(combine(approximate=declared is APPROXIMATE, **declared), keeps_partials=True)
-    table = Partials(lake, mode)
+HISTORIES: list[History] = [
+    ([full(), full(x=None, d=None)], [([full()], []), ([full(x=None, d=None)], []), ([], [full()])]),
+    ([full(), full(k="b")], [([full()], [full(k="c")]), ([], [full(d=None)]), ([full(k="c")], [])]),
+]
+OF_PARTIALS = {"extremes": DECLARED, "added_up": ADDED_UP, "floats": APPROXIMATE}
+
+
+def partials(lake: Lake, declared: str) -> Partials:
+    approximate = declared == "floats"
+    return Partials(lake, replace(combine(approximate=approximate, **OF_PARTIALS[declared]), keeps_partials=True))
+
+
+def follows(lake: Lake, table: Partials, history: History) -> None:
+    live, steps = history
+    branch = table.holding(live)
+    for gone, come in steps:
+        live = without(live, gone) + come
+        table.combine(branch, gone, come, live)
+        assert table.groups(branch) == of_sql(lake, live, table.declared)
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("declared", mostly_slow(OF_PARTIALS))
+def test_a_history_of_changes_folds_to_the_groups_that_sql_makes_of_all_rows(lake: Lake, declared: str) -> None:
+    there, changes = zip(*HISTORIES, strict=True)
+    at_once = [
+        (merged(gone for gone, _ in step), merged(come for _, come in step)) for step in zip(*changes, strict=True)
+    ]
+    follows(lake, partials(lake, declared), (merged(there), at_once))
+
+
+@pytest.mark.slow
+@pytest.mark.everywhere
+@pytest.mark.parametrize("declared", OF_PARTIALS)
+def test_a_random_history_folds_to_the_groups_that_sql_makes_of_all_rows(lake: Lake, declared: str) -> None:
+    table = partials(lake, declared)
 
     @given(history=histories())
-    @example(([full(), full(x=None, d=None)], [([full()], []), ([full(x=None, d=None)], []), ([], [full()])]))
-    @example(([full(), full(k="b")], [([full()], [full(k="c")]), ([], [full(d=None)]), ([full(k="c")], [])]))
+    @each_alone(HISTORIES)
     @examples(2)
-    def follows(history: tuple[list[Row], list[tuple[list[Row], list[Row]]]]) -> None:
-        live, steps = history
-        branch = table.holding(live)
-        for gone, come in steps:
-            live = without(live, gone) + come
-            table.combine(branch, gone, come, live)
-            assert table.groups(branch) == of_sql(lake, live, mode)
+    def whatever(history: History) -> None:
+        follows(lake, table, history)
 
-    follows()
+    whatever()
 
 
 def test_a_group_that_lost_more_rows_than_it_had_is_an_error_to_its_reader(lake: Lake) -> None:
