@@ -201,7 +201,12 @@ class Backlog(RuleBasedStateMachine):
 
 
 TestBacklog = Backlog.TestCase
-TestBacklog.settings = settings(max_examples=8, stateful_step_count=12, deadline=None)
+TestBacklog.settings = settings(max_examples=3, stateful_step_count=12, deadline=None)
+
+
+@pytest.mark.slow
+class TestManyBacklogs(TestBacklog):
+    settings = settings(TestBacklog.settings, max_examples=8)
 
 
 @pytest.fixture

@@ -308,8 +308,13 @@ class PartitionsToCome(RuleBasedStateMachine):
 
 TestPartitionsToCome = PartitionsToCome.TestCase
 TestPartitionsToCome.settings = settings(
-    max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+@pytest.mark.slow
+class TestManyPartitionsToCome(TestPartitionsToCome):
+    settings = settings(TestPartitionsToCome.settings, max_examples=40)
 
 
 def test_a_row_that_went_while_a_run_was_at_work_on_its_partition_is_removed_from_it() -> None:
