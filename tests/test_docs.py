@@ -169,6 +169,7 @@ def test_the_quickstart_takes_a_late_row_through_both_tables(
     assert totals == {(d, a): (1, 60 * d) for d in (1, 2, 3) for a in ("ada", "bob")} | {(1, "ada"): (2, 660)}
 
 
+@pytest.mark.slow
 def test_the_assets_of_the_moving_page_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
     first = run_pipeline_block(lake)
     lookback, _, dbt = (run_block(afterwards(text)) for text in blocks_of("moving", "diff"))
@@ -199,6 +200,7 @@ def test_the_pipeline_of_the_readme_works(lake: Lake, instance: dg.DagsterInstan
         assert total == sum(row[3] for row in rows)
 
 
+@pytest.mark.slow
 def test_partitions_by_day_and_by_week_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
     first, more = run_pipeline_block(lake), run_block(blocks_of("partitions")[0])
     definitions = definitions_of(first, first["playback"], more["by_day"], more["by_week"])
@@ -215,6 +217,7 @@ def test_partitions_by_day_and_by_week_equal_a_full_recompute(lake: Lake, instan
             lake.append(late)
 
 
+@pytest.mark.slow
 def test_the_patterns_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
     groups, others = [run_block(text) for text in blocks_of("patterns")[:2]]
     first, more = run_pipeline_block(lake), groups | others
@@ -246,6 +249,7 @@ def test_the_patterns_equal_a_full_recompute(lake: Lake, instance: dg.DagsterIns
         assert lake.rows("media.daily_median") == Counter(tuple(row) for row in medians.collect())
 
 
+@pytest.mark.slow
 def test_the_aggregates_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
     (block,) = [text for text in blocks_of("writing") if "ips.combine" in text]
     both = run_pipeline_block(lake) | run_block(block)
@@ -286,6 +290,7 @@ def test_assets_that_wait_for_a_complete_day_run_once_it_is_complete(lake: Lake,
     assert sum(lake.rows("media.best_day").values()) == 1
 
 
+@pytest.mark.slow
 def test_an_asset_with_its_own_sql_equals_a_full_recompute_and_is_audited(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -312,6 +317,7 @@ def test_an_asset_with_its_own_sql_equals_a_full_recompute_and_is_audited(
         lake.sql(statement)
 
 
+@pytest.mark.slow
 def test_several_tables_written_by_one_step_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
     (block,) = [text for text in blocks_of("several-tables") if "dg.multi_asset" in text]
     first, more = run_pipeline_block(lake), run_block(block)
@@ -392,6 +398,7 @@ def test_the_proofs_can_be_declared() -> None:
     assert keys == ["playback_daily:proof", "playback_daily_agg:proof"]
 
 
+@pytest.mark.slow
 def test_the_solutions_for_two_changing_inputs_work(lake: Lake, instance: dg.DagsterInstance) -> None:
     (block,) = [text for text in blocks_of("writing") if "ips.lookup()" in text and "ips.affected" in text]
     made = run_block(block)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import dagster_ips
 from dagster_ips import public
 
@@ -98,6 +100,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 def test_a_users_file_passes_strict_type_checks_and_wrong_calls_do_not(tmp_path: Path) -> None:
     (tmp_path / "right.py").write_text(A_USERS_FILE)
     for name, (line, _) in WRONG.items():

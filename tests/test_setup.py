@@ -107,6 +107,7 @@ def test_a_failed_preflight_downloads_nothing(bare_machine: Path, tmp_path: Path
     assert [path.name for path in checkout.iterdir()] == ["scripts"]
 
 
+@pytest.mark.slow
 def test_packages_whose_commands_run_another_checkouts_python_are_installed_anew(tmp_path: Path) -> None:
     made, checkout = tmp_path / "made here", tmp_path / "moved here"
     venv = made / ".local" / "venv"

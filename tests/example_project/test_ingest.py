@@ -156,6 +156,7 @@ def test_every_account_has_a_plan_from_the_first_day_and_changes_land_weekly_at_
     assert ids == first.num_rows + sum(changes.num_rows for changes in later.values())
 
 
+@pytest.mark.slow
 def test_plans_land_once_whether_days_land_at_once_one_by_one_or_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

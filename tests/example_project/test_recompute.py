@@ -87,6 +87,7 @@ def recompute_as_a_job(
     return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | spark.environment())
 
 
+@pytest.mark.slow
 def test_right_tables_equal_a_recompute_at_the_snapshots_they_consumed(lake: Lake, built: tuple[int, int]) -> None:
     assert compare(lake.session, *built) == ALL_SAME
     ingest(lake.folder, 1, SMALL)  # Later rows don't count as a difference.

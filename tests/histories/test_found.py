@@ -49,6 +49,7 @@ def test_a_delete_manifest_without_partition_summaries_can_be_filtered(lake: Lak
     assert history.capture("continuing") is Mode.INCREMENTAL
 
 
+@pytest.mark.slow
 def test_a_row_deleted_between_two_compactions_is_a_removed_row(lake: Lake) -> None:
     history = History(lake)
     history.do("append_by_spark", rows=(0, 6))
@@ -111,6 +112,7 @@ def test_deletes_in_a_decimal_partition_that_was_widened_are_found(lake: Lake) -
     assert history.capture("strict") is Mode.INCREMENTAL
 
 
+@pytest.mark.slow
 def test_an_equality_delete_in_a_spec_with_only_void_fields_is_global(lake: Lake) -> None:
     history = History(lake, Shape(version=1, partitioned_by=("day",)))
     history.do("append_by_spark", rows=(0, 5))
@@ -139,6 +141,7 @@ def test_a_name_that_now_means_another_column_requires_a_full_run(lake: Lake, ki
     assert history.capture("strict") is Mode.INCREMENTAL
 
 
+@pytest.mark.slow
 def test_a_merged_table_of_format_version_1_is_updated(lake: Lake) -> None:
     """Format version 1 has no place for deletes beside its files."""
     history = History(lake, Shape(version=1))
@@ -149,6 +152,7 @@ def test_a_merged_table_of_format_version_1_is_updated(lake: Lake) -> None:
     assert history.capture("strict") is Mode.INCREMENTAL
 
 
+@pytest.mark.slow
 def test_a_file_with_only_nan_is_not_excluded_by_a_lower_bound(lake: Lake) -> None:
     """For Iceberg, no NaN is greater than or equal to a number; for Spark, every NaN is."""
     history = History(lake, Shape(version=3, partitioned_by=(), merging=False, variant=False))

@@ -34,6 +34,7 @@ def _refuses_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_writer.Result, "checked", refuse)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("break_it", "promise"),
     [
@@ -62,6 +63,7 @@ def test_a_target_that_cannot_follow_a_removal_equals_a_recompute_after_a_full_r
     assert history.coverage.targets["append", 2, "full"] == 2
 
 
+@pytest.mark.slow
 def test_a_combined_target_equals_a_recompute_however_rows_are_removed(lake: Lake) -> None:
     history = _history(lake, "combine")
     history.do("delete_copy_on_write", where=("number", 5))

@@ -14,6 +14,7 @@ from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Lake, events
 from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline, run_in_process
+from tests.support.variants import mostly_slow
 
 BEFORE_PUBLISH = f"after:{Effect.WRITE_BRANCH}"
 BEFORE_COMMIT = f"after:{Effect.PUBLISH}"
@@ -49,15 +50,21 @@ def run_killed_and_again(lake: Lake, instance: dg.DagsterInstance, asset: str, k
     assert state.in_flight is None
 
 
-@pytest.mark.parametrize("asset", ["daily", "agg"])
-@pytest.mark.parametrize("kill", [BEFORE_PUBLISH, BEFORE_COMMIT])
+@pytest.mark.parametrize(
+    ("asset", "kill"),
+    mostly_slow(
+        [("daily", BEFORE_PUBLISH), ("agg", BEFORE_COMMIT), ("daily", BEFORE_COMMIT), ("agg", BEFORE_PUBLISH)], quick=2
+    ),
+)
 def test_a_run_killed_around_its_publish_duplicates_no_row_and_loses_none(
     lake: Lake, instance: dg.DagsterInstance, asset: str, kill: str
 ) -> None:
     run_killed_and_again(lake, instance, asset, kill)
 
 
-@pytest.mark.parametrize("kill", [f"before:{Effect.CREATE_TARGET}", f"after:{Effect.CREATE_TARGET}", BEFORE_COMMIT])
+@pytest.mark.parametrize(
+    "kill", mostly_slow([f"after:{Effect.CREATE_TARGET}", f"before:{Effect.CREATE_TARGET}", BEFORE_COMMIT])
+)
 def test_a_killed_first_run_is_completed_by_the_second(lake: Lake, instance: dg.DagsterInstance, kill: str) -> None:
     rows = events(range(9))
     lake.create_playback(rows)

@@ -94,6 +94,7 @@ def counts(found: dg.AssetCheckEvaluation) -> tuple[Any, ...]:
     return tuple(found.metadata[f"rows {kind}"].value for kind in ("missing", "extra", "different"))
 
 
+@pytest.mark.slow
 def test_a_table_is_proved_by_the_names_that_its_columns_have_now(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.create_playback(events(range(9)))
     run(lake, instance, daily, agg)
@@ -238,7 +239,7 @@ def two_sources(lake: Lake) -> Lake:
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("wrong", mostly_slow(WRONG, quick=3), ids=lambda asset: asset.key.to_user_string())
+@pytest.mark.parametrize("wrong", mostly_slow(WRONG), ids=lambda asset: asset.key.to_user_string())
 def test_a_table_that_a_wrong_asset_wrote_is_found(
     two_sources: Lake, instance: dg.DagsterInstance, wrong: dg.AssetsDefinition
 ) -> None:
@@ -261,6 +262,7 @@ def test_a_table_that_a_wrong_asset_wrote_is_found(
     assert found.severity is dg.AssetCheckSeverity.ERROR
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_a_column_that_the_asset_no_longer_makes_is_found(two_sources: Lake, instance: dg.DagsterInstance) -> None:
     def columns(*more: F.Column) -> dg.AssetsDefinition:
@@ -291,6 +293,7 @@ def both_tables(playback: ips.IcdcView) -> tuple[DataFrame, DataFrame]:
     return playback.added.groupBy("account").agg(F.count("*").alias("plays")), playback.added
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_each_table_of_a_step_is_proved_by_itself(two_sources: Lake, instance: dg.DagsterInstance) -> None:
     run(two_sources, instance, both_tables)
@@ -345,6 +348,7 @@ def test_a_sample_can_hold_a_partition_that_the_table_lost_and_that_no_input_is_
     assert not found.passed
 
 
+@pytest.mark.slow
 def test_rows_of_a_partition_that_was_removed_from_the_definition_are_not_extra(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -387,6 +391,7 @@ def test_a_table_that_cannot_be_proved_is_a_warning_and_an_unpublished_one_passe
     assert "may be right or wrong" in str(found.description)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_samples")
 def test_a_proof_changes_nothing_and_can_be_repeated(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.create_playback(events(range(90)))
@@ -468,6 +473,7 @@ class Limit(dg.Config):
     least: int = 0
 
 
+@pytest.mark.slow
 def test_a_proof_passes_the_asset_function_every_parameter_it_asks_for(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -516,6 +522,7 @@ def test_a_proof_with_each_run_sees_what_the_run_published(lake: Lake, instance:
         lake.append(events(range(20, 23)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_samples")
 def test_a_small_sample_includes_the_rows_that_the_last_change_touched(
     lake: Lake, instance: dg.DagsterInstance

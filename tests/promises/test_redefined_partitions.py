@@ -15,6 +15,7 @@ from tests.support.lake_catalog import catalog_resource
 from tests.support.partitioned import DAYS, SENSOR, WEEKS, follow, run
 from tests.support.pipeline import materialize
 from tests.support.spark_resource import spark_resource
+from tests.support.variants import mostly_slow
 
 ACCOUNTS = dg.StaticPartitionsDefinition(["a0", "a1", "a2"])
 DAYS_OF_ACCOUNTS = dg.MultiPartitionsDefinition({"day": DAYS, "account": ACCOUNTS})
@@ -51,7 +52,7 @@ def copy(
         ),
     ],
 )
-@pytest.mark.parametrize("expires", [False, True], ids=["history kept", "history expired"])
+@pytest.mark.parametrize("expires", mostly_slow([True, False]), ids=["history expired", "history kept"])
 def test_daily_partitions_can_be_redefined_and_restored_while_changes_wait(
     lake: Lake,
     instance: dg.DagsterInstance,
@@ -129,6 +130,7 @@ def test_another_column_can_hold_the_keys_of_an_upstream(lake: Lake, instance: d
         assert follow(counts_by(column), instance) == []
 
 
+@pytest.mark.slow
 def test_a_partition_whose_result_is_empty_is_not_requested_forever(lake: Lake, instance: dg.DagsterInstance) -> None:
     def none(definition: dg.PartitionsDefinition[str]) -> dg.Definitions:
         @dg.asset(

@@ -7,6 +7,7 @@ import pytest
 from tests.histories.composed.life import PENDING, Life, Step
 from tests.histories.composed.runs import Assets
 from tests.histories.table import Shape
+from tests.support.variants import mostly_slow
 
 
 def test_rewritten_but_unchanged_rows_do_not_count_as_removed_for_merge_with_latest_by(assets: Assets) -> None:
@@ -28,7 +29,7 @@ def test_partitions_with_rows_become_pending_when_their_upstream_is_recreated_em
     life.catch_up()
 
 
-@pytest.mark.parametrize("expires", [False, True])
+@pytest.mark.parametrize("expires", mostly_slow([False, True]))
 def test_rows_that_came_and_went_since_a_restored_backup_are_removed_from_their_partition(
     assets: Assets, *, expires: bool
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_group_that_lost_its_maximum_in_one_input_keeps_the_rows_of_an_unchang
     assert life.coverage.ends == {("summed", "full"): 1, ("summed", "incremental"): 1}
 
 
+@pytest.mark.slow
 def test_after_a_swap_of_column_names_assets_with_rows_by_the_old_names_are_refused_until_a_full_run(
     assets: Assets,
 ) -> None:

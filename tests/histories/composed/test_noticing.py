@@ -179,7 +179,7 @@ NOTICED: Sequence[tuple[Break, str, tuple[Step, ...], tuple[Step, ...]]] = [
 
 @pytest.mark.parametrize(
     ("break_it", "asset", "before", "after"),
-    mostly_slow(NOTICED, quick=3),
+    mostly_slow(NOTICED, quick=0),
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_the_wrong_results_of_a_broken_library_are_noticed(  # noqa: PLR0913, PLR0917  # each parameter is a separate thing

@@ -208,6 +208,7 @@ def test_definitions_that_do_not_load_fail_the_run(launched: Launched) -> None:
     assert "a mistake" in launched.said(run)
 
 
+@pytest.mark.slow
 def test_runs_continue_after_the_daemon_that_launched_them_has_ended(launched: Launched) -> None:
     run = asleep(launched)
     launched.instance.run_launcher.dispose()
