@@ -156,8 +156,10 @@ def test_after_deletes_updates_and_compactions_between_bites_the_table_equals_a_
     check(lake, name)
 
 
-@pytest.mark.parametrize("kill", [pytest.param(BEFORE_PUBLISH, marks=pytest.mark.slow), BEFORE_COMMIT])
-@pytest.mark.parametrize("name", ["daily_in_bites", pytest.param("agg_in_bites", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.everywhere
+@pytest.mark.parametrize("kill", [BEFORE_PUBLISH, BEFORE_COMMIT])
+@pytest.mark.parametrize("name", ["daily_in_bites", "agg_in_bites"])
 def test_a_run_killed_between_bites_duplicates_no_row_and_loses_none(
     lake: Lake, instance: dg.DagsterInstance, name: str, kill: str
 ) -> None:

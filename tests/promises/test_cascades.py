@@ -52,6 +52,8 @@ def test_runs_that_follow_a_backfill_launched_by_a_person_are_tagged_with_its_id
     assert newest.summary[CASCADE] == head(lake, "media.playback")
 
 
+@pytest.mark.slow
+@pytest.mark.everywhere
 def test_runs_that_follow_an_outside_commit_are_tagged_with_its_snapshot_down_to_normal_assets(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

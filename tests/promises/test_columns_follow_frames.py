@@ -79,8 +79,7 @@ def test_new_columns_and_wider_types_are_followed_and_a_full_run_fills_them_ever
             ),
             (["account", "seconds", "NULL AS more"], "more is only NULL"),
             (["account", "seconds", "1 AS more", "2 AS More"], "more is in the frame more than once"),
-        ],
-        quick=2,
+        ]
     ),
 )
 def test_a_frame_that_the_table_cant_follow_is_refused_in_one_line_and_nothing_changes(
@@ -99,7 +98,7 @@ def test_a_frame_that_the_table_cant_follow_is_refused_in_one_line_and_nothing_c
     assert rows(lake, "event_id, seconds") == [(1, 1), (2, 2)]
 
 
-@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize("is_there", mostly_slow([False, True]))
 @pytest.mark.parametrize("on_removed", ["apply", "ignore"])
 def test_a_new_key_column_that_no_row_has_yet_recomputes_the_table_or_is_refused(
     lake: Lake, instance: dg.DagsterInstance, *, on_removed: str, is_there: bool
@@ -152,6 +151,7 @@ def test_the_advice_for_a_missing_column_or_another_type_leads_to_a_right_table(
     assert rows(lake, "event_id, seconds") == [(1, "1"), (2, "2")]
 
 
+@pytest.mark.slow
 def test_a_column_that_only_a_failed_run_added_can_be_dropped_without_loss(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

@@ -14,7 +14,6 @@ from dagster_ips.errors import TargetColumnsChangedError
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from tests.support.lake import Lake
 from tests.support.pipeline import materialize, pipeline
-from tests.support.variants import mostly_slow
 
 MAKE = "SELECT k, count(*) AS n, sum(seconds) AS seconds FROM lake.media.rows GROUP BY k"
 SWAP = ["RENAME COLUMN n TO other", "RENAME COLUMN seconds TO n", "RENAME COLUMN other TO seconds"]
@@ -68,7 +67,8 @@ def is_right(lake: Lake) -> bool:
     return sorted(found) == sorted(session.sql(MAKE).collect())
 
 
-@pytest.mark.parametrize("mode", mostly_slow(MODES))
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("changes", [SWAP, AGAIN], ids=["swapped", "again"])
 def test_names_that_moved_to_other_columns_are_refused_until_they_are_moved_back_or_a_full_run(
     rows: Lake, instance: dg.DagsterInstance, mode: str, changes: list[str]
@@ -163,6 +163,7 @@ def test_aggregates_that_were_never_published_leave_the_earlier_ones_as_they_wer
     assert is_right(rows)
 
 
+@pytest.mark.slow
 def test_a_query_continues_though_a_wider_source_type_changes_how_its_sums_are_stored(
     rows: Lake, instance: dg.DagsterInstance
 ) -> None:

@@ -19,6 +19,7 @@ from tests.support.lake_catalog import catalog_resource
 from tests.support.partitioned import follow
 from tests.support.pipeline import materialize
 from tests.support.spark_resource import spark_resource
+from tests.support.variants import mostly_slow
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01", end_date="2026-01-05")
 
@@ -50,18 +51,21 @@ def copied_by_day(lake: Lake, table: str) -> dg.Definitions:
     return with_assets(lake, table, by_day)
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize(
     ("kind", "default", "value"),
-    [
-        ("date", "2026-01-02", dt.date(2026, 1, 2)),
-        ("timestamp", "2026-01-02T03:00:00", dt.datetime(2026, 1, 2, 3)),  # noqa: DTZ001  # without a zone
-        (
-            "timestamptz",
-            "2026-01-02T03:00:00+00:00",
-            dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC).astimezone().replace(tzinfo=None),
-        ),
-        ("string", "2026-01-02", "2026-01-02"),
-    ],
+    mostly_slow(
+        [
+            ("date", "2026-01-02", dt.date(2026, 1, 2)),
+            ("timestamp", "2026-01-02T03:00:00", dt.datetime(2026, 1, 2, 3)),  # noqa: DTZ001  # without a zone
+            (
+                "timestamptz",
+                "2026-01-02T03:00:00+00:00",
+                dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC).astimezone().replace(tzinfo=None),
+            ),
+            ("string", "2026-01-02", "2026-01-02"),
+        ]
+    ),
 )
 def test_rows_whose_day_comes_from_a_default_are_followed(
     lake: Lake, instance: dg.DagsterInstance, kind: str, default: str, value: object
@@ -99,6 +103,8 @@ def test_rows_whose_key_comes_from_a_default_stay_in_their_group(lake: Lake, ins
         lake.sql(f"INSERT INTO {source.sql_name} VALUES ({times}, 'a')")
 
 
+@pytest.mark.slow
+@pytest.mark.everywhere
 def test_a_users_filter_and_join_find_rows_with_a_default_before_and_after_files_are_rewritten(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

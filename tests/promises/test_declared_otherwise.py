@@ -57,13 +57,12 @@ def mode(result: dg.ExecuteInProcessResult) -> str:
     ("before", "after"),
     mostly_slow(
         [
-            ("append", "merge"),
             ("combine", "append"),
+            ("append", "merge"),
             ("append", "partitions"),
             ("merge", "rows"),
             ("partitions", "merge"),
-        ],
-        quick=2,
+        ]
     ),
 )
 def test_another_write_mode_recomputes_the_table_once(
@@ -124,7 +123,7 @@ def test_an_input_left_out_for_a_while_has_no_rows_in_the_table_until_it_is_back
         assert lake.rows("media.united") == wanted
 
 
-@pytest.mark.parametrize("expires", [False, True], ids=["history kept", "history expired"])
+@pytest.mark.parametrize("expires", mostly_slow([False, True]), ids=["history kept", "history expired"])
 def test_partitions_of_another_declaration_are_recomputed_as_they_change(
     lake: Lake, instance: dg.DagsterInstance, *, expires: bool
 ) -> None:

@@ -15,24 +15,25 @@ from tests.histories.history import CONSUMERS, History, quicken
 from tests.histories.table import Shape
 from tests.iceberg.sources import as_multiset, duckdb_with_iceberg
 from tests.support.lake import Lake
+from tests.support.variants import mostly_slow
 
 Rows = Counter[tuple[Any, ...]]
 COLUMNS = ("number", "day", "title", "_change_type")
 CONSUMER = next(iter(CONSUMERS))
 
 KINDS: dict[str, tuple[int, list[tuple[str, dict[str, Any]]]]] = {
+    "v2, appended": (2, [("append_by_spark", {"rows": (5, 6)})]),
+    "v2, position deletes": (2, [("update_merge_on_read", {"where": ("number", 1), "to": ("title", 0)})]),
+    "v2, equality deletes": (2, [("delete_by_equality", {"where": ("number", 1), "file": 0})]),
+    "v3, deletion vectors": (3, [("update_merge_on_read", {"where": ("number", 1), "to": ("title", 0)})]),
     "v1, appended": (1, [("append_by_spark", {"rows": (5, 6)})]),
     "v1, copy-on-write": (1, [("delete_copy_on_write", {"where": ("number", 1)})]),
     "v1 to v2, position deletes": (1, [("upgrade_to_v2", {}), ("delete_merge_on_read", {"where": ("number", 1)})]),
-    "v2, appended": (2, [("append_by_spark", {"rows": (5, 6)})]),
     "v2, copy-on-write": (2, [("update_copy_on_write", {"where": ("number", 1), "to": ("title", 0)})]),
-    "v2, position deletes": (2, [("update_merge_on_read", {"where": ("number", 1), "to": ("title", 0)})]),
     "v2, position deletes by partition": (2, [("delete_merge_on_read_by_partition", {"where": ("number", 1)})]),
-    "v2, equality deletes": (2, [("delete_by_equality", {"where": ("number", 1), "file": 0})]),
     "v2 to v3, position deletes": (2, [("delete_merge_on_read", {"where": ("number", 1)}), ("upgrade_to_v3", {})]),
     "v3, appended": (3, [("append_by_spark", {"rows": (5, 6)})]),
     "v3, copy-on-write": (3, [("update_copy_on_write", {"where": ("number", 1), "to": ("title", 0)})]),
-    "v3, deletion vectors": (3, [("update_merge_on_read", {"where": ("number", 1), "to": ("title", 0)})]),
     "v3, equality deletes": (3, [("delete_by_equality", {"where": ("number", 1), "file": 0})]),
 }
 CANT_READ: dict[tuple[str, str], str] = {
@@ -67,7 +68,7 @@ def by_duckdb(lake: Lake, captured: CapturedInput, tag: Tag | None) -> Rows:
 ENGINES = {"spark": by_spark, "pyiceberg": by_pyiceberg, "duckdb": by_duckdb}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, quick=4))
 def test_every_engine_reads_the_same_change(lake: Lake, kind: str) -> None:
     quicken(lake)
     version, operations = KINDS[kind]

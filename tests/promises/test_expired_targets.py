@@ -76,6 +76,7 @@ def restore_maintain_and_run_again(runs: Runs, of: Sequence[Kind]) -> None:
     runs.check(of)
 
 
+@pytest.mark.slow
 def test_a_run_killed_after_its_publish_duplicates_nothing_though_its_stamp_expires(runs: Runs) -> None:
     kill_maintain_and_run_again(runs, ONE, f"after:{Effect.PUBLISH}")
 
@@ -115,6 +116,7 @@ def test_a_publication_of_which_no_record_is_left_is_refused_and_the_advice_repa
     runs.check(ONE)
 
 
+@pytest.mark.slow
 def test_a_restored_database_and_an_expiry_duplicate_nothing_in_any_partition(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

@@ -14,6 +14,7 @@ import dagster_ips as ips
 from dagster_ips.errors import FragmentOverwriteError, IpsError, RemovedRowsError, UnfitFrameError
 from tests.support.lake import Lake
 from tests.support.pipeline import materialize, pipeline
+from tests.support.variants import mostly_slow
 
 Compute = Callable[..., DataFrame]
 KEPT = [("x", 1), ("y", 2)]
@@ -106,10 +107,7 @@ def counted_before(view: ips.IcdcView) -> DataFrame:
 
 UNFIT: Sequence[tuple[dict[str, Any], Compute, type[IpsError], str]] = [
     (ips.replace(), lambda a: a.added, FragmentOverwriteError, "replacing all rows.*on added.*on source"),
-    (ips.replace(), lambda a: collected(a.added), FragmentOverwriteError, "replacing all rows.*on added.*on source"),
-    (ips.replace(), lambda a: sums(by_name(a)), FragmentOverwriteError, "replacing all rows.*on changes.*on source"),
     (ips.append(), lambda a: a.affected("k"), UnfitFrameError, r"on affected\(k\).*a second time.*on added"),
-    (ips.append(), lambda a: a.source, UnfitFrameError, "on source.*a second time.*on added"),
     (ips.overwrite_partitions(), lambda a: sums(a.source), UnfitFrameError, "on source.*become empty.*on scope"),
     (
         ips.merge(on=["k"]),
@@ -117,10 +115,13 @@ UNFIT: Sequence[tuple[dict[str, Any], Compute, type[IpsError], str]] = [
         UnfitFrameError,
         r"affected\(k, n\).*part of the merge",
     ),
+    (ips.replace(), lambda a: collected(a.added), FragmentOverwriteError, "replacing all rows.*on added.*on source"),
+    (ips.replace(), lambda a: sums(by_name(a)), FragmentOverwriteError, "replacing all rows.*on changes.*on source"),
+    (ips.append(), lambda a: a.source, UnfitFrameError, "on source.*a second time.*on added"),
 ]
 
 
-@pytest.mark.parametrize(("write", "compute", "error", "match"), UNFIT)
+@pytest.mark.parametrize(("write", "compute", "error", "match"), mostly_slow(UNFIT, quick=4))
 def test_a_frame_that_does_not_fit_its_write_mode_is_refused_though_rows_were_only_added(  # noqa: PLR0913, PLR0917
     two: Lake,
     instance: dg.DagsterInstance,
@@ -154,7 +155,7 @@ def of_keys(keys: Sequence[str], rows: DataFrame) -> ips.Overwrite:
     return ips.Overwrite(rows.where(where), where=where)
 
 
-@pytest.mark.parametrize(("write", "compute"), FIT)
+@pytest.mark.parametrize(("write", "compute"), mostly_slow(FIT, quick=2))
 def test_collected_rows_and_keys_that_leave_nothing_out_are_accepted(
     two: Lake, instance: dg.DagsterInstance, write: dict[str, Any], compute: Callable[[ips.IcdcView], Any]
 ) -> None:
@@ -187,7 +188,7 @@ JOINED = {
 }
 
 
-@pytest.mark.parametrize("how", JOINED)
+@pytest.mark.parametrize("how", mostly_slow(JOINED))
 def test_groups_of_one_of_two_inputs_are_refused_whichever_changed(
     two: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
@@ -196,7 +197,9 @@ def test_groups_of_one_of_two_inputs_are_refused_whichever_changed(
     always_refused(two, instance, asset, step, UnfitFrameError, "changed only in .*plain DataFrame")
 
 
-@pytest.mark.parametrize("write", [ips.append(remove_on=["k"]), ips.merge(on=["k"])], ids=["append", "merge"])
+@pytest.mark.parametrize(
+    "write", mostly_slow([ips.append(remove_on=["k"]), ips.merge(on=["k"])]), ids=["append", "merge"]
+)
 def test_a_removed_row_is_refused_if_a_live_row_has_its_key_and_not_if_it_was_never_written(
     two: Lake, instance: dg.DagsterInstance, write: dict[str, Any]
 ) -> None:
@@ -214,7 +217,7 @@ CHANGED_KEYS: dict[str, tuple[dict[str, Any], Compute]] = {
 }
 
 
-@pytest.mark.parametrize("how", CHANGED_KEYS)
+@pytest.mark.parametrize("how", mostly_slow(CHANGED_KEYS))
 def test_removing_a_row_by_a_key_that_the_asset_changed_is_refused(
     two: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
@@ -225,7 +228,7 @@ def test_removing_a_row_by_a_key_that_the_asset_changed_is_refused(
     (always_refused if is_known_before else refused)(two, instance, asset, step, UnfitFrameError, problem)
 
 
-@pytest.mark.parametrize("frame", ["affected", "scope"])
+@pytest.mark.parametrize("frame", mostly_slow(["affected", "scope"]))
 def test_rows_that_the_asset_moves_to_other_partitions_are_refused(
     two: Lake, instance: dg.DagsterInstance, frame: str
 ) -> None:
@@ -266,7 +269,7 @@ LATER = {
 }
 
 
-@pytest.mark.parametrize("latest_by", LATER)
+@pytest.mark.parametrize("latest_by", mostly_slow(LATER))
 def test_a_column_of_maps_is_merged(two: Lake, instance: dg.DagsterInstance, latest_by: str | None) -> None:
     def with_a_map(a: ips.IcdcView) -> DataFrame:
         return a.added.withColumn("m", F.create_map(F.lit("n"), F.col("n")))

@@ -14,7 +14,6 @@ from tests.support.backends import dagster_home
 from tests.support.lake import Lake, events
 from tests.support.partitioned import expected_day, follow, partitioned
 from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
-from tests.support.variants import mostly_slow
 
 
 @dg.asset(
@@ -81,6 +80,7 @@ def test_files_become_fewer_and_a_consumer_that_is_behind_still_reads_its_change
     assert lake.rows("media.agg") == expected_agg(rows + late)
 
 
+@pytest.mark.slow
 def test_a_branch_that_keeps_snapshots_for_too_short_a_time_loses_none_that_a_consumer_still_reads(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -108,7 +108,8 @@ def test_a_branch_that_keeps_snapshots_for_too_short_a_time_loses_none_that_a_co
     assert "extra snapshots kept for" not in said["daily"]
 
 
-@pytest.mark.parametrize("shares_instance", mostly_slow([False, True]))
+@pytest.mark.slow
+@pytest.mark.parametrize("shares_instance", [False, True])
 def test_a_consumer_of_another_code_location_keeps_what_it_needs(
     lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, *, shares_instance: bool
 ) -> None:

@@ -84,7 +84,8 @@ def test_a_missing_data_file_is_named_if_the_assets_own_function_reads_it(
     assert file.rpartition("/")[2] in str(raised.value)
 
 
-@pytest.mark.parametrize("where", ["in the function", "as it is written"])
+@pytest.mark.everywhere
+@pytest.mark.parametrize("where", mostly_slow(["in the function", "as it is written"]))
 def test_a_run_whose_icdc_table_was_dropped_names_it_and_says_what_to_do(
     lake: Lake, instance: dg.DagsterInstance, where: str
 ) -> None:

@@ -91,7 +91,8 @@ ADD_TITLE = "INSERT INTO lake.media.title VALUES (3, 'talk')"
 CHANGE_TITLE = "UPDATE lake.media.title SET genre = 'show' WHERE title = 2"
 
 
-@pytest.mark.parametrize("write", [ips.append(), ips.merge(on=["id"])], ids=["append", "merge"])
+@pytest.mark.everywhere
+@pytest.mark.parametrize("write", mostly_slow([ips.append(), ips.merge(on=["id"])]), ids=["append", "merge"])
 def test_a_change_of_an_input_that_is_only_looked_up_is_refused(
     tables: Lake, instance: dg.DagsterInstance, write: dict[str, Any]
 ) -> None:
@@ -122,12 +123,12 @@ def per_genre(rows: DataFrame) -> DataFrame:
 
 
 HOW_TOUCHED: dict[str, tuple[dict[str, Any], Callable[[DataFrame, DataFrame], DataFrame], tuple[str, ...]]] = {
+    "partitions": (ips.overwrite_partitions(), joined, ("day",)),
     "groups, merged": (
         ips.merge(on=["day", "genre"]),
         lambda plays, title: per_genre(plays.join(title, "title")),
         ("day",),
     ),
-    "partitions": (ips.overwrite_partitions(), joined, ("day",)),
     "rows of groups, with what has no title": (
         ips.merge(on=["day", "title"]),
         lambda plays, title: (
@@ -150,6 +151,7 @@ STEPS = (
 )
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("how", mostly_slow(HOW_TOUCHED))
 def test_groups_that_a_change_of_either_input_touches_equal_a_recompute(
     tables: Lake, instance: dg.DagsterInstance, how: str
@@ -277,7 +279,8 @@ class Whole:
         return self.source
 
 
-@pytest.mark.parametrize("how", mostly_slow(WRONG_ALWAYS, quick=5))
+@pytest.mark.everywhere
+@pytest.mark.parametrize("how", mostly_slow(WRONG_ALWAYS, quick=3))
 def test_results_that_only_a_full_run_makes_right_are_refused_from_the_first_run_on(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
@@ -322,7 +325,8 @@ UNSEEN = {
 }
 
 
-@pytest.mark.parametrize("how", mostly_slow(UNSEEN, quick=2))
+@pytest.mark.everywhere
+@pytest.mark.parametrize("how", mostly_slow(UNSEEN))
 def test_results_that_a_plan_does_not_show_are_refused_unless_trusted_or_computed_in_full(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
@@ -445,7 +449,9 @@ OF_TWO_TYPES = {
 }
 
 
-@pytest.mark.parametrize("how", mostly_slow(OF_TWO_TYPES))
+@pytest.mark.slow
+@pytest.mark.everywhere
+@pytest.mark.parametrize("how", OF_TWO_TYPES)
 def test_an_input_whose_key_has_a_wider_type_is_united_with_the_other(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
@@ -477,7 +483,8 @@ BY_WHAT_CHANGED: dict[str, tuple[dict[str, Any], Compute]] = {
 }
 
 
-@pytest.mark.parametrize("how", BY_WHAT_CHANGED)
+@pytest.mark.everywhere
+@pytest.mark.parametrize("how", mostly_slow(BY_WHAT_CHANGED))
 def test_groups_filtered_by_the_range_of_changed_values_are_refused(
     tables: Lake, instance: dg.DagsterInstance, how: str
 ) -> None:
@@ -520,6 +527,8 @@ def test_choices_by_the_clock_or_by_chance_are_refused_from_the_first_run_on(
         Out(tables, instance, asset(write, compute)).run()
 
 
+@pytest.mark.slow
+@pytest.mark.everywhere
 def test_the_load_time_of_a_row_stays_until_the_row_changes(tables: Lake, instance: dg.DagsterInstance) -> None:
     """A full run sets a later time. That is right: the column says when the row was loaded."""
     compute: Compute = lambda plays: plays.added.withColumn("loaded_at", F.current_timestamp())  # noqa: E731

@@ -16,6 +16,7 @@ from dagster_ips.orchestration.watch.pending_checks import PENDING_SENSOR
 from tests.support.lake import Lake, events
 from tests.support.partitioned import DAYS, SENSOR, partitioned, run
 from tests.support.pipeline import materialize, pipeline
+from tests.support.variants import mostly_slow
 
 FULL = {"dagster_ips/mode": "full"}
 OF_1 = "it has rows from code version 1, and the current version is 2"
@@ -71,7 +72,7 @@ def status_says(defs: dg.Definitions, instance: dg.DagsterInstance) -> str:
     return str(workplace.older_rows(workplace.consumer("coded")) or "")
 
 
-@pytest.mark.parametrize("make", [of_version, of_sql])
+@pytest.mark.parametrize("make", mostly_slow([of_version, of_sql]))
 def test_new_code_continues_and_the_run_and_the_check_report_older_rows_until_a_full_run(
     lake: Lake, instance: dg.DagsterInstance, make: Callable[[str], dg.AssetsDefinition]
 ) -> None:

@@ -220,8 +220,7 @@ def matching(where: str) -> Compute:
             ("account <> 'a0'", ["account"]),
             ("account NOT IN ('a0') OR NOT (event_date >= DATE '2026-01-02')", ["account", "event_date"]),
             ("event_date > '2026-01-01'", []),
-        ],
-        quick=3,
+        ]
     ),
 )
 def test_any_condition_replaces_the_rows_that_match_it_and_no_other(
@@ -292,6 +291,7 @@ def test_rows_outside_the_condition_are_refused_including_nulls(two_days: Lake, 
     assert "event_date is null" in error
 
 
+@pytest.mark.slow
 def test_a_condition_that_matches_nothing_refuses_every_row(two_days: Lake, instance: dg.DagsterInstance) -> None:
     nothing = ips.ChangeRange.nothing("event_date").since("event_date")
     error = fails(two_days, instance, OutsideConditionError, lambda view: ips.Overwrite(view.source, nothing))
@@ -400,6 +400,7 @@ def test_an_overwrite_without_an_incremental_input_is_refused(two_days: Lake, in
         materialize(pipeline(two_days.folder, two_days.spark_folder, copy), instance, "copy")
 
 
+@pytest.mark.slow
 def test_partitions_are_not_replaced_within_files_from_before_the_table_was_partitioned(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

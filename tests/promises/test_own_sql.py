@@ -23,6 +23,7 @@ from dagster_ips.errors import (
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Event, Lake, events
 from tests.support.pipeline import materialize, pipeline
+from tests.support.variants import mostly_slow
 
 COLUMNS = "account STRING, plays BIGINT"
 TABLE = "media.by_account"
@@ -128,6 +129,8 @@ def test_the_same_statements_recompute_the_table_in_mode_full(lake: Lake, instan
     assert lake.rows(TABLE) == expected(rows)
 
 
+@pytest.mark.slow
+@pytest.mark.everywhere
 def test_a_table_gets_newly_declared_columns_and_wider_types(lake: Lake, instance: dg.DagsterInstance) -> None:
     def of_columns(columns: str, *texts: str) -> dg.AssetsDefinition:
         @dg.asset(name="by_account", deps=[ips.incremental_dep("playback")], metadata=ips.table(TABLE))
@@ -179,7 +182,8 @@ def test_an_error_after_a_statement_publishes_and_consumes_nothing(lake: Lake, i
     assert lake.rows(TABLE) == expected(events([*range(5), 7]))
 
 
-@pytest.mark.parametrize("then_fails", [False, True])
+@pytest.mark.everywhere
+@pytest.mark.parametrize("then_fails", mostly_slow([False, True]))
 def test_a_statement_that_writes_to_the_table_directly_is_detected(
     lake: Lake, instance: dg.DagsterInstance, *, then_fails: bool
 ) -> None:
@@ -205,7 +209,8 @@ def test_a_statement_that_writes_to_the_table_directly_is_detected(
     assert lake.rows(TABLE) == expected(events([*range(5), 7]))
 
 
-@pytest.mark.parametrize("then", ["", "INSERT INTO {target} SELECT * FROM lake.media.dropped_meanwhile"])
+@pytest.mark.everywhere
+@pytest.mark.parametrize("then", mostly_slow(["", "INSERT INTO {target} SELECT * FROM lake.media.dropped_meanwhile"]))
 def test_a_table_changed_during_a_run_is_not_published_over_and_continues_once_that_is_accepted(
     lake: Lake, instance: dg.DagsterInstance, then: str
 ) -> None:
@@ -249,6 +254,8 @@ def test_a_branch_recreated_during_the_block_is_not_published(lake: Lake, instan
     assert lake.commits(TABLE) == commits
 
 
+@pytest.mark.slow
+@pytest.mark.everywhere
 def test_a_column_dropped_and_added_again_while_a_block_writes_is_noticed_before_it_is_published(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
@@ -270,7 +277,8 @@ def test_a_column_dropped_and_added_again_while_a_block_writes_is_noticed_before
     assert Counter(map(tuple, found)) == expected(events([*range(5), 7]))
 
 
-@pytest.mark.parametrize("text", [ADDING, ADDING.replace("{icdc}", "{added}")])
+@pytest.mark.everywhere
+@pytest.mark.parametrize("text", mostly_slow([ADDING, ADDING.replace("{icdc}", "{added}")]))
 def test_statements_that_ignore_removed_rows_are_refused_when_there_are_some(
     lake: Lake, instance: dg.DagsterInstance, text: str
 ) -> None:

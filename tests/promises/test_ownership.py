@@ -16,6 +16,7 @@ from dagster_ips.errors import CombineError, ForeignWriteError, TargetOfAnotherE
 from dagster_ips.spark.writes.partials import as_read
 from tests.support.lake import Lake, events
 from tests.support.pipeline import materialize, pipeline
+from tests.support.variants import mostly_slow
 
 
 def copying(name: str) -> dg.AssetsDefinition:
@@ -57,7 +58,7 @@ def test_rows_deleted_from_a_target_are_noticed_and_both_remedies_do_what_they_s
     assert ids(lake) == Counter(range(6))
 
 
-@pytest.mark.parametrize(("storage", "value"), [("merged", "seconds"), ("partials", "_ips_sum_seconds")])
+@pytest.mark.parametrize(("storage", "value"), mostly_slow([("partials", "_ips_sum_seconds"), ("merged", "seconds")]))
 def test_an_accepted_row_without_its_hidden_columns_is_not_added_to(
     lake: Lake, instance: dg.DagsterInstance, storage: Literal["merged", "partials"], value: str
 ) -> None:

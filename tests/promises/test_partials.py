@@ -14,7 +14,6 @@ from dagster_ips.errors import DeclarationError, IpsError, UnsupportedTableError
 from tests.support.lake import Lake, events
 from tests.support.partitioned import DAYS, SENSOR, partitioned, run
 from tests.support.pipeline import materialize, pipeline
-from tests.support.variants import mostly_slow
 
 KEYS = ["event_date", "account"]
 AGGREGATES = {"plays": "count(*)", "seconds": "sum(seconds)", "mean": "avg(seconds)"}
@@ -64,7 +63,8 @@ def expected(lake: Lake, aggregates: dict[str, str]) -> list[tuple[object, ...]]
     return sorted(map(tuple, found.collect()), key=repr)
 
 
-@pytest.mark.parametrize("aggregates", mostly_slow([AGGREGATES, WITH_EXTREMES]), ids=["added_up", "extremes"])
+@pytest.mark.slow
+@pytest.mark.parametrize("aggregates", [AGGREGATES, WITH_EXTREMES], ids=["added_up", "extremes"])
 def test_readers_audits_and_proofs_see_whole_groups_whatever_rows_are_added_or_removed(
     lake: Lake, instance: dg.DagsterInstance, aggregates: dict[str, str]
 ) -> None:

@@ -33,6 +33,8 @@ def shown(result: dg.ExecuteInProcessResult, name: str) -> object:
     return event.materialization.metadata[name].value
 
 
+@pytest.mark.slow
+@pytest.mark.everywhere
 def test_exactly_the_changed_partitions_run_stage_after_stage(lake: Lake, instance: dg.DagsterInstance) -> None:
     definitions = partitioned(lake.folder, lake.spark_folder)
     rows = days(*range(9))

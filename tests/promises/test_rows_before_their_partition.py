@@ -99,6 +99,7 @@ def test_rows_left_out_are_consumed_once_the_definition_is_widened(lake: Lake, i
     assert lake.rows("media.known") == {("a0", 2, "eu"): 1, ("a1", 3, "eu"): 1, ("a2", 2, "eu"): 1}
 
 
+@pytest.mark.slow
 def test_rows_of_partitions_that_a_definition_has_lost_are_an_error(lake: Lake, instance: dg.DagsterInstance) -> None:
     definitions = made_of(lake, dg.StaticPartitionsDefinition(["a0", "a1", "a2"]))
     lake.create_playback(events(range(6)))

@@ -89,6 +89,7 @@ def test_both_tables_consume_the_same_change(made: Made) -> None:
     assert (even.committed, even.number, even.in_flight) == (odd.committed, odd.number, odd.in_flight)
 
 
+@pytest.mark.slow
 def test_a_failed_table_first_catches_up_with_the_other_and_then_both_continue(made: Made) -> None:
     made.lake.append(events(range(4, 9)))
     with pytest.raises(ValueError, match="odd"):
@@ -115,6 +116,7 @@ def test_a_run_of_one_table_leaves_the_change_pending_for_the_other(made: Made) 
     assert made.ids("odd") == Counter(range(1, 12, 2))
 
 
+@pytest.mark.slow
 def test_a_reset_table_is_computed_in_full_and_the_other_stays_as_it_is(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +190,7 @@ def test_tables_of_the_same_groups_equal_their_recompute_after_updates_and_delet
     assert lake.rows("media.per_day") == expected_sums(rows, 1)
 
 
+@pytest.mark.slow
 def test_each_table_of_a_step_is_written_from_its_own_frame(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.multi_asset(
         ins={"playback": ips.incremental()},

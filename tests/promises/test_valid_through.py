@@ -252,6 +252,7 @@ def test_an_unknown_valid_through_column_fails_the_run_and_consumes_nothing(
     assert CursorStore(instance).get(Edge("daily", "playback")).in_flight is None
 
 
+@pytest.mark.slow
 def test_an_asset_that_follows_a_branch_is_as_complete_as_the_branch(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(ins={"daily": ips.incremental(ref="reviewed")}, metadata=ips.append() | ips.table("media.published"))
     def published(daily: ips.IcdcView) -> DataFrame:

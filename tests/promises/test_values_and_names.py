@@ -96,7 +96,8 @@ def test_keys_that_spark_sql_settings_could_change_are_found_unchanged(lake: Lak
     assert consumer.rows() == sorted([(key, 2) for key in keys], key=repr)
 
 
-@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.everywhere
+@pytest.mark.parametrize("partitioned", mostly_slow([False, True]))
 def test_zero_and_minus_zero_are_one_key(lake: Lake, *, partitioned: bool) -> None:
     by = "amount" if partitioned else ""
     create(lake, "id int, amount double", "(1, CAST('-0.0' AS double))", by=by)
@@ -110,6 +111,8 @@ def test_zero_and_minus_zero_are_one_key(lake: Lake, *, partitioned: bool) -> No
         assert [row[0] for row in consumer.rows()] == list(range(1, i + 1))
 
 
+@pytest.mark.slow
+@pytest.mark.everywhere
 @pytest.mark.parametrize("kind", mostly_slow(["timestamp", "timestamp_ntz"]))
 def test_partitions_by_timestamp_are_the_same_in_a_process_of_any_time_zone(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -226,7 +229,8 @@ def test_a_table_property_is_stored_as_it_is_written(lake: Lake) -> None:
 FAR = ("DATE'-0044-03-15'", "TIMESTAMP_NTZ'+55555-01-01 00:00:00'", "TIMESTAMP_LTZ'+55555-01-01 00:00:00Z'")
 
 
-@pytest.mark.parametrize("day", FAR)
+@pytest.mark.everywhere
+@pytest.mark.parametrize("day", mostly_slow(FAR))
 def test_a_row_of_a_year_that_python_cannot_represent_is_copied(lake: Lake, day: str) -> None:
     lake.catalog.create_namespace("media")
     lake.sql(f"CREATE TABLE {UP} USING iceberg PARTITIONED BY (days(day)) AS SELECT 1 AS id, {day} AS day")
@@ -239,8 +243,11 @@ def test_a_row_of_a_year_that_python_cannot_represent_is_copied(lake: Lake, day:
     assert lake.sql("SELECT * FROM lake.media.out").count() == 3
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("day", mostly_slow(FAR))
-@pytest.mark.parametrize("mode", [Merge(on=("day",)), Append(remove_on=("id", "day"))], ids=["merge", "remove"])
+@pytest.mark.parametrize(
+    "mode", mostly_slow([Merge(on=("day",)), Append(remove_on=("id", "day"))]), ids=["merge", "remove"]
+)
 def test_a_year_out_of_range_that_decides_what_is_replaced_is_an_error_naming_its_column(
     lake: Lake, mode: WriteMode, day: str
 ) -> None:

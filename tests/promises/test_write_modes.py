@@ -35,6 +35,8 @@ def rounds(lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition,
         check()
 
 
+@pytest.mark.slow
+@pytest.mark.everywhere
 def test_overwritten_partitions_equal_a_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(
         ins={"playback": ips.incremental()},

@@ -240,6 +240,8 @@ def test_a_query_that_cannot_be_rewritten_in_full_has_no_plan(expression: str) -
     assert plan.refused is not None
 
 
+@pytest.mark.slow
+@pytest.mark.everywhere
 def test_names_mean_the_same_to_spark_in_a_rewritten_query(lake: Lake) -> None:
     for name, rows in SOURCES.items():
         lake.sql(f"SELECT * FROM VALUES {rows}").createOrReplaceTempView(name)

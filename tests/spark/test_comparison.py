@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from pyspark.sql import DataFrame
 
 from dagster_ips.core.sampling import Sample
@@ -62,6 +63,8 @@ def test_sums_added_in_another_order_are_equal_and_other_sums_are_not(lake: Lake
         assert counts(compare(one, other, keys=keys)) == (0, 0, 2)
 
 
+@pytest.mark.slow
+@pytest.mark.everywhere
 def test_any_one_row_of_a_key_is_right_but_all_rows_with_a_null_key_are_needed(lake: Lake) -> None:
     expected = frame(lake, "1, 'a', 0D, NULL", "1, 'b', 0D, NULL", "NULL, 'n', 0D, NULL", "NULL, 'n', 0D, NULL")
 

@@ -84,6 +84,7 @@ def of_one_column(lake: Lake, kind: str, *, partitioned: bool) -> Table:
     return Table(lake, "one", columns, ["c", "other"] if partitioned else [], rows)
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize(
     ("kind", "condition"),
     mostly_slow(
@@ -96,15 +97,15 @@ def of_one_column(lake: Lake, kind: str, *, partitioned: bool) -> Table:
             ("boolean", "NOT c"),
             ("double", "c >= 0.0D"),
             ("double", "c > 1.5D"),
-        ],
-        quick=3,
+        ]
     ),
 )
 def test_a_condition_on_a_partition_column_replaces_what_a_select_finds(lake: Lake, kind: str, condition: str) -> None:
     check(of_one_column(lake, kind, partitioned=True), [condition])
 
 
-@pytest.mark.parametrize("kind", ["string", "double", "boolean"])
+@pytest.mark.everywhere
+@pytest.mark.parametrize("kind", mostly_slow(["string", "double", "boolean"]))
 def test_a_condition_on_any_other_column_replaces_what_a_select_finds(lake: Lake, kind: str) -> None:
     one = some.VALUES[kind][0]
     check(of_one_column(lake, kind, partitioned=False), [f"c <> {one}", f"NOT (c < {one})", f"c NOT IN ({one}, NULL)"])
