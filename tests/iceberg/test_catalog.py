@@ -397,12 +397,12 @@ def test_a_folder_that_pyiceberg_would_cut_is_refused(tmp_path: Path, name: str)
         IcebergCatalog(folder=str(tmp_path / name / "lake")).open()
 
 
-@pytest.mark.parametrize("folder", ["", "lake", "./lake", "~/lake", "s3://bucket/lake", "file:///data/lake"])
-def test_a_folder_that_depends_on_the_working_directory_is_refused(
+@pytest.mark.parametrize("folder", ["", "~/lake", "s3://bucket/lake", "file:///data/lake"])
+def test_a_folder_that_is_no_path_on_this_machine_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DeclarationError, match="isn't an absolute path"):
+    with pytest.raises(DeclarationError, match="isn't a path on this machine"):
         IcebergCatalog(folder=folder).open().find(TABLE)
     assert not list(tmp_path.iterdir())
 

@@ -22,10 +22,10 @@ _Setting = TypeVar("_Setting", str, str | None, int, int | None, float)
 class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its value is the resource itself
     """One Iceberg catalog for PyIceberg and Spark, under one name.
 
-    Either ``folder``: an absolute path, for the embedded default, a SQLite file and a warehouse folder. Or
-    ``properties``: PyIceberg's, such as ``{"type": "rest", "uri": …}``; they are passed to Spark as well, and
-    ``spark_properties`` adds properties that have other names in Spark (without the ``spark.sql.catalog.<name>.``
-    prefix). Use ``dg.EnvVar`` for secrets.
+    Either ``folder``: a local one, for the embedded default, a SQLite file and a warehouse. Or ``properties``:
+    PyIceberg's, such as ``{"type": "rest", "uri": …}``; they are passed to Spark as well, and ``spark_properties`` adds
+    properties that have other names in Spark (without the ``spark.sql.catalog.<name>.`` prefix). Use ``dg.EnvVar`` for
+    secrets.
 
     Metadata of ICDC tables is written under ``icdc_location``. By default it is written next to the table whose changes
     it describes, where runs then need write access.
@@ -134,15 +134,15 @@ def _resolved(properties: dict[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _require_folder(folder: str) -> None:
-    if not Path(folder).is_absolute():
+    if not folder or folder.startswith("~") or "://" in folder:
         raise DeclarationError(
             asset="IcebergCatalog",
-            problem=f"its folder {folder!r} isn't an absolute path, so each working directory would get its own lake.",
-            remedy='Give an absolute one, for example str(Path(__file__).parent / "lake"); or, for an object store, '
+            problem=f"its folder {folder!r} isn't a path on this machine.",
+            remedy='Give one, for example str(Path(__file__).parent / "lake"); or, for an object store, '
             "properties=... instead.",
         )
-    if {"#", "?"} & set(folder):
-        problem = f"its folder {folder} contains # or ?, from where on PyIceberg ignores a path."
+    if {"#", "?"} & set(str(path := Path(folder).absolute())):
+        problem = f"its folder {path} contains # or ?, from where on PyIceberg ignores a path."
         raise DeclarationError(asset="IcebergCatalog", problem=problem, remedy="Give it another folder.")
 
 

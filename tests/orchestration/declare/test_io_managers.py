@@ -89,7 +89,7 @@ def test_a_catalog_that_is_configured_at_launch_is_refused(tables: Tables) -> No
         ips.with_incremental(dg.Definitions(assets=in_manager("io_manager"), resources=resources))
 
 
-@pytest.mark.parametrize("settings", [{}, {"folder": "/lake", "properties": {"type": "glue"}}, {"folder": "lake"}])
+@pytest.mark.parametrize("settings", [{}, {"folder": "/lake", "properties": {"type": "glue"}}, {"folder": "~/lake"}])
 def test_a_catalog_without_a_clear_place_is_refused_when_definitions_load(
     tables: Tables, settings: dict[str, Any]
 ) -> None:
