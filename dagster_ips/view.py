@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -322,9 +322,11 @@ class IcdcView:
                 return f"({self._tagged_sql(Tag.SOURCE)})"
             name = sql_name(self._catalog, table)
             version = f" VERSION AS OF {to.snapshot_id}" if to else ""
-            return f"({self._select(f'{name}{version}')}{'' if to else ' WHERE FALSE'})"
+            return f"({self._select(f'{name}{version}', lambda: self._source)}{'' if to else ' WHERE FALSE'})"
         if frame is Frame.CHANGES or (frame is Frame.ADDED and not self._may_remove_rows):
-            return f"({self._select(self._table)})" if self.columns_with_defaults else self._table
+            return (
+                f"({self._select(self._table, lambda: self._changes)})" if self.columns_with_defaults else self._table
+            )
         if frame is Frame.ADDED:
             before, rewritten, fresh = (self._tagged_sql(tag) for tag in (Tag.BEFORE, Tag.REWRITTEN, Tag.FRESH))
             return f"(({rewritten} EXCEPT ALL {before}) UNION ALL {fresh})"
@@ -493,15 +495,13 @@ class IcdcView:
         return rows if self._captured.rows is None else rows.where(self._captured.rows)
 
     def _tagged_sql(self, tag: Tag) -> str:
-        return self._select(f"{self._table} VERSION AS OF {self._captured.tags[tag]}")
+        return self._select(f"{self._table} VERSION AS OF {self._captured.tags[tag]}", lambda: self._tagged(tag))
 
-    def _select(self, table: str) -> str:
-        """All columns of ``table``, which is quoted, as SQL; with defaults as in every frame."""
-        everything = f"SELECT * FROM {table}"  # noqa: S608  # quoted by the caller
-        if not self.columns_with_defaults:
-            return everything
-        names = self._session.sql(everything).columns
-        return f"SELECT {', '.join(selected(names, self.columns_with_defaults))} FROM {table}"  # noqa: S608  # quoted
+    def _select(self, table: str, rows: Callable[[], DataFrame]) -> str:
+        """All columns of ``table``, whose frame is ``rows``, as SQL; with defaults as in the frame."""
+        with_default = self.columns_with_defaults
+        columns = ", ".join(selected(rows().columns, with_default)) if with_default else "*"
+        return f"SELECT {columns} FROM {table}"  # noqa: S608  # quoted by the caller
 
     @cached_property
     def _affected_partitions(self) -> AffectedPartitions | None:

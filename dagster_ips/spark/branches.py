@@ -18,13 +18,12 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.ranges import literal, quoted
 from dagster_ips.core.table_name import parts_of
 from dagster_ips.spark.identifiers import identifier
-from dagster_ips.spark.settings import change_settings, settings_of
+from dagster_ips.spark.settings import change_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PROPERTY = "spark.sql.iceberg.snapshot-property."
-_WRITE_AUDIT_PUBLISH = ("spark.wap.id", "spark.wap.branch")
 _DAY_MS = 86_400_000
 _OF_RUN = re.compile(r"ips_[0-9a-f]{8}_[0-9a-f]{8}")
 
@@ -142,14 +141,10 @@ def _quoted_parts(table: str) -> str:
 
 @contextlib.contextmanager
 def stamped(session: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
-    """Have every commit that this session makes inside carry ``properties`` in its snapshot's summary.
-
-    A session that writes for a later audit (``spark.wap.id``, ``spark.wap.branch``) would commit nothing to a branch.
-    """
+    """Have every commit that this session makes inside carry ``properties`` in its snapshot's summary."""
     settings = {_PROPERTY + key: value for key, value in properties.items()}
-    before = {name: value for name, value in settings_of(session, _WRITE_AUDIT_PUBLISH).items() if value is not None}
     try:
-        change_settings(session, settings | dict.fromkeys(before))
+        change_settings(session, settings)
         yield
     finally:
-        change_settings(session, dict.fromkeys(settings) | before)
+        change_settings(session, dict.fromkeys(settings))

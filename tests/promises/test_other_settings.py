@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 import dagster_ips as ips
 from dagster_ips import view
-from dagster_ips.errors import RemovedRowsError
+from dagster_ips.errors import DeclarationError, RemovedRowsError
 from tests.histories.handmade import add_column_with_default
 from tests.histories.table import HistoryTable, Shape
 from tests.histories.values import Column
@@ -37,7 +37,7 @@ def of(lake: Lake, *assets: dg.AssetsDefinition, settings: dict[str, str] | None
     return ips.with_incremental(dg.Definitions(assets=[up, *assets], resources={"io_manager": manager}))
 
 
-def test_a_session_that_writes_for_a_later_audit_still_publishes(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_session_that_stages_commits_for_a_later_audit_is_refused(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(
         ins={"up": ips.incremental()},
         metadata=ips.append() | ips.table("media.copied", properties={"write.wap.enabled": True, "format-version": 2}),
@@ -46,11 +46,14 @@ def test_a_session_that_writes_for_a_later_audit_still_publishes(lake: Lake, ins
         return up.added
 
     lake.sql("CREATE TABLE lake.media.up USING iceberg AS SELECT 1 AS id")
-    definitions = of(lake, copied, settings={"spark.wap.id": "audit"})
-    materialize(definitions, instance, "copied")
-    lake.sql("INSERT INTO lake.media.up VALUES (2)")
-    materialize(definitions, instance, "copied")
-    assert lake.rows("media.copied") == Counter([(1,), (2,)])
+    staged, usual = of(lake, copied, settings={"spark.wap.id": "audit"}), of(lake, copied)
+    for rows in ([(1,)], [(1,), (2,)]):
+        with pytest.raises(DeclarationError, match="staged for an audit"):
+            materialize(staged, instance, "copied")
+        lake.session.conf.unset("spark.wap.id")
+        materialize(usual, instance, "copied")
+        assert lake.rows("media.copied") == Counter(rows)
+        lake.sql("INSERT INTO lake.media.up VALUES (2)")
 
 
 def test_a_row_that_is_delivered_again_does_not_tie_because_of_the_time_of_loading(

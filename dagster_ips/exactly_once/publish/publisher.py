@@ -14,6 +14,7 @@ from dagster_ips.core.ownership import ASSET, Consent
 from dagster_ips.core.target import Standing, TargetHistory, committed, is_older, standing_of
 from dagster_ips.errors import (
     CaptureVoidError,
+    DeclarationError,
     IpsError,
     PublishError,
     StagedBranchGoneError,
@@ -220,6 +221,8 @@ class Publisher:
         if others := now.columns_of_other_meaning(before.current_schema_id):
             raise TargetColumnsChangedError(branch.table, asset, others)
         own = [s for s in now.ancestry(branch.name).snapshots if is_of_attempt(s, branch.name)]
+        if not own:
+            require_not_staged(now, branch, asset)
         is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
         if is_incremental and all(snapshot.changes_no_file for snapshot in own):
             self.tell(LogLine.of(Event.SKIP, table=branch.table, reason="the change doesn't affect the table"))
@@ -457,6 +460,21 @@ def _require_own_work_only(now: TableMetadata, branch: Branch, before: TableMeta
     if own_root is not None:
         problem = f"the branch no longer starts at snapshot {own_root}, where it was cut"
         raise PublishError(table=branch.table, branch=branch.name, problem=problem)
+
+
+def require_not_staged(now: TableMetadata, branch: Branch, asset: str) -> None:
+    """Fail if commits to ``branch`` aren't on it, and on no other branch either.
+
+    Raises:
+        DeclarationError: they were staged for an audit, as a setting of the session asks for.
+    """
+    if any(is_of_attempt(snapshot, branch.name) for snapshot in now.snapshots.values()):
+        raise DeclarationError(
+            asset=asset,
+            problem=f"the Spark session has spark.wap.id set, so what the run wrote to {branch.table} was staged for "
+            "an audit, and isn't on the run's branch. Nothing was published and nothing was consumed.",
+            remedy="Unset spark.wap.id in the session, or set the table's property write.wap.enabled to false.",
+        )
 
 
 def is_empty_root(snapshot: Snapshot, own_root: int | None) -> bool:

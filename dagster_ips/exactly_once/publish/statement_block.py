@@ -25,6 +25,7 @@ from dagster_ips.exactly_once.publish.publisher import (
     Publisher,
     is_empty_root,
     published_by_another,
+    require_not_staged,
     written,
 )
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -153,7 +154,10 @@ def block(
                 with effect(Effect.WRITE_BRANCH):
                     replace_rows(nothing, branch, table_is_empty=False)
             yield opened
-        snapshots = opened.written(opened.check())
+        now = opened.check()
+        snapshots = opened.written(now)
+        if not snapshots:
+            require_not_staged(now, branch, consumer)
         seal = None
         if not is_incremental or not all(snapshot.changes_no_file for snapshot in snapshots):
             publisher.tell(written(branch, snapshots))
