@@ -58,7 +58,7 @@ REMOVED = {
     "overwrite_partitions": ["has_no_change", "replace_partitions"],
     "replace": ["has_no_change", "replace_rows"],
 }
-EVERY_DAY = ["append", "append_of_days", "combine_groups", "merge_groups", "overwrite_partitions"]
+EVERY_DAY = ["append", "combine_groups", "merge_groups"]
 
 
 class Runs:
