@@ -16,6 +16,7 @@ from pyiceberg.types import LongType
 
 import dagster_ips as ips
 from dagster_ips._compat import requested_backfill
+from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, LaunchedBackfill, PlannedStage, PlannedTable
 from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.cascade import Cascade
@@ -543,8 +544,8 @@ def test_a_staged_run_does_not_create_its_branch_again_that_was_dropped_while_it
     table.manage_snapshots().create_branch(quiet.at("first").snapshot_id, staged).commit()
     published: list[str] = []
 
-    def create(branch: Branch, _: object, *, head_snapshot_id: int) -> None:
-        table.manage_snapshots().create_branch(head_snapshot_id, branch.name).commit()
+    def create(branch: Branch, _: object, *, head: Snapshot) -> None:
+        table.manage_snapshots().create_branch(head.snapshot_id, branch.name).commit()
 
     monkeypatch.setattr(Branch, "create", create)
     monkeypatch.setattr(Branch, "fast_forward", lambda *_, onto: published.append(onto))
