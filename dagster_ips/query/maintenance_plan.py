@@ -77,13 +77,15 @@ class MaintenanceStep:
     ``combine``, it gives the keys and values of added and removed rows, with their ``_weight``. For ``keys``, it gives
     the rows to insert, or, if the plan has a grouping, the keys and values to be grouped into these rows. ``affected``
     is the query of the affected keys, if ``rows`` reads them; for ``keys``, they are the result's columns ``keys``, by
-    which rows are deleted. ``why_not`` has the reason for each better strategy that isn't used.
+    which rows are deleted. ``may_cancel`` says that ``rows`` may add and remove a row that neither was nor is there.
+    ``why_not`` has the reason for each better strategy that isn't used.
     """
 
     strategy: Strategy
     rows: exp.Query | None = None
     affected: exp.Query | None = None
     keys: tuple[int, ...] = ()
+    may_cancel: bool = False
     why_not: Mapping[Strategy, str] = field(default_factory=dict)
 
     @property
@@ -236,7 +238,7 @@ class MaintenancePlan:
                 return step, {Strategy.COMBINE: why}
             came, went = terms(found.rows, places, changed)
             live = [self.all_rows] if went and found.has_extremes else []
-            return MaintenanceStep(Strategy.COMBINE, weighted(came, went, live)), {}
+            return MaintenanceStep(Strategy.COMBINE, weighted(came, went, live), may_cancel=len(places) > 1), {}
         is_grouped = isinstance(self._node, SelectBlock) and (bool(self._node.group) or self._node.is_one_group)
         why_not = {Strategy.COMBINE: str(found)} if is_grouped else {}
         why = why_not_linear(self._node, frozenset(scans)) or lost
@@ -290,7 +292,7 @@ class MaintenancePlan:
             part.set("distinct", exp.Distinct())
             parts.append(part)
         rows = restricted(self._made_of(), node, keys)
-        return MaintenanceStep(Strategy.KEYS, rows, union(parts, distinct=True), tuple(keys), why_not)
+        return MaintenanceStep(Strategy.KEYS, rows, union(parts, distinct=True), tuple(keys), why_not=why_not)
 
     def _made_of(self) -> exp.Query:
         return self.grouping.rows if isinstance(self.grouping, Grouping) else self._tree

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
+from typing import Any
 
 import duckdb
 import sqlglot
@@ -138,6 +139,8 @@ class Machine:
             and any(row[-1] == -1 for row in weighed)
         ):
             return Counter({("a group that loses its extreme needs the rows that are left",): 1})
+        if wrong := next(wrong_extremes(plan.grouping, was, now, weighed, may_cancel=step.may_cancel), None):
+            return Counter({wrong: 1})
         return self._bag(grouped_text(plan.grouping, self._text(plan.all_rows)))
 
     def _rows(self, query: exp.Query | None) -> Rows:
@@ -201,6 +204,59 @@ def grouped_text(grouping: Grouping, rows: str) -> str:
     groups = f"SELECT {listed} FROM ({rows})" + (f" GROUP BY {', '.join(keys.values())}" if keys else "")
     made = {name: in_duckdb(each) for name, each in grouping.computed.items()}
     return f"SELECT {', '.join(made.get(name, f'{chr(34)}{name}{chr(34)}') for name in grouping.names)} FROM ({groups})"
+
+
+def wrong_extremes(
+    grouping: Grouping, was: Rows, now: Rows, weighed: Rows, *, may_cancel: bool
+) -> Iterator[tuple[object, ...]]:
+    """The least and greatest values that a table would keep for groups of ``weighed`` rows, but that aren't theirs."""
+    keys = len(grouping.keys)
+    changed = [row for row in weighed if row[-1]]
+    sums = Counter[tuple[object, ...]]()
+    for row in changed:
+        sums[row[:keys]] += row[-1] * weighed[row]
+    left = {row[:keys] for row in now}
+    for name, (function, value) in grouping.aggregates.items():
+        if function not in (Function.MIN, Function.MAX):
+            continue
+        best = min if function is Function.MIN else max
+        place = grouping.rows.named_selects.index(value)
+        sides = [was, now, [row for row in changed if row[-1] > 0], [row for row in changed if row[-1] < 0]]
+        before, after, came, gone = (_best_by_group(rows, keys, place, best) for rows in sides)
+        for key in sums.keys() & left:
+            old, wanted, new, lost = (found.get(key) for found in (before, after, came, gone))
+            kept = old
+            if sums[key] or new != lost or (may_cancel and lost is not None):
+                kept = _extreme(old, new, lost, best, may_cancel=may_cancel, live=wanted)
+            if kept != wanted:
+                yield f"{name} is wrong", key, kept, wanted
+
+
+def _extreme(  # noqa: PLR0913  # all are independent
+    old: Any,  # noqa: ANN401
+    came: Any,  # noqa: ANN401
+    gone: Any,  # noqa: ANN401
+    best: Callable[..., Any],
+    *,
+    may_cancel: bool,
+    live: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """The extreme that is kept for a group, which is that of its ``live`` rows only where they have to be read."""
+    is_reached = gone is not None and (old is None or best(gone, old) == gone)
+    is_covered = None not in (came, old) and best(came, old) == came
+    if may_cancel and is_covered and gone is not None:
+        is_covered = best(came, gone) != gone
+    if is_reached and not is_covered:
+        return live
+    return best((each for each in (old, came) if each is not None), default=None)
+
+
+def _best_by_group(rows: Iterable[Any], keys: int, place: int, best: Callable[..., Any]) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for row in rows:
+        if row[place] is not None:
+            found[row[:keys]] = best(found.get(row[:keys], row[place]), row[place])
+    return found
 
 
 @dataclass

@@ -135,6 +135,23 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {"t0": [(1, 5, 1, "b")]},
         {"t1": [(1, 1, 1, "b")]},
     ),
+    *(
+        # A row that one place adds and another one removes is no extreme, and hides no lesser one.
+        (
+            f"SELECT y.s, {function}(x.b * {sign}) AS m FROM t0 x JOIN t1 y ON x.a = y.a GROUP BY y.s",
+            {"t0": [(1, 5, 1, "a")], "t1": [(1, 1, 1, "d"), (2, 1, 1, "d")]},
+            {"t0": [(2, 9, 1, "a"), (1, least, 1, "a")], "t1": [(2, 1, 1, "c")]},
+            {"t1": [(2, 1, 1, "d")]},
+        )
+        for function, sign in (("max", 1), ("min", -1))
+        for least in (1, 7)
+    ),
+    (
+        "SELECT x.s, max(x.b - y.b) AS m FROM t0 x JOIN t0 y ON x.s = y.s GROUP BY x.s",
+        {"t0": [(1, 10, 1, "a"), (1, 20, 1, "a")]},
+        {"t0": [(1, 100, 1, "a")]},
+        {"t0": [(1, 10, 1, "a")]},
+    ),
     (
         """
         SELECT q.n, count(*) AS m FROM (

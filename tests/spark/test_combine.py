@@ -360,6 +360,15 @@ def test_a_new_group_may_lose_rows_that_the_same_change_added(lake: Lake, exact:
         exact.combine(branch, [gone, gone], [gone], after, may_cancel=True)
 
 
+@pytest.mark.parametrize("is_updated", [True, False])
+def test_a_row_that_a_change_both_adds_and_removes_is_no_extreme(lake: Lake, exact: Table, is_updated: bool) -> None:  # noqa: FBT001  # a parameter
+    branch, never = exact.holding([full()]), full(f=9.0)
+    gone, come = [full()] if is_updated else [], [full(f=5.0)]
+    after = [*([] if is_updated else [full()]), *come]
+    exact.combine(branch, [never, *gone], [never, *come], after, may_cancel=True)
+    assert exact.rows(branch) == grouped(lake, after, exact.declared)
+
+
 @pytest.mark.everywhere
 @pytest.mark.parametrize("there", mostly_slow([[full()], [], [full(x=None), full(x=None)]]))
 def test_rows_that_a_group_never_had_cannot_be_removed_from_it(exact: Table, there: list[Row]) -> None:

@@ -63,7 +63,8 @@ class Result:
     the asset's author guarantees what the plan doesn't show. With ``storage``, the target's own metadata says which
     partitions have no row. ``looked_up`` are the tables that the frame reads beside its inputs; ``unchanged`` are those
     that were the same as now when each row of the target was looked up in them. ``is_derived`` says that a query's plan
-    gave the frame and the write mode for this very change; ``affected`` are the keys to replace, if it replaces keys.
+    gave the frame and the write mode for this very change; ``affected`` are the keys to replace, if it replaces keys,
+    and ``may_cancel`` is as in ``Change``.
     ``own_columns`` are those columns of the frame that are, in every row, an unchanged column of the same name of a
     changed input; ``varying`` are those that depend on the clock or on chance. ``aggregates`` are those that it
     declares for its frame, once they are known.
@@ -81,6 +82,7 @@ class Result:
     unchanged: frozenset[str] = frozenset()
     is_derived: bool = False
     affected: DataFrame | None = None
+    may_cancel: bool = False
     own_columns: frozenset[str] = frozenset()
     varying: frozenset[str] = frozenset()
     aggregates: Aggregates | None = None
@@ -259,7 +261,7 @@ class Result:
         )
         self._refuse_removed_rows(branch, is_weighted=is_weighted)
         columns = target.identity_partition_columns()
-        change = Change(self.frame, WEIGHT if is_weighted else None, may_cancel=self.is_derived)
+        change = Change(self.frame, WEIGHT if is_weighted else None, may_cancel=self.may_cancel)
         aggregates = self.aggregates or Aggregates.over(self.frame, write_mode, table=branch.table)
         if write_mode.keeps_partials:
             append_partials(

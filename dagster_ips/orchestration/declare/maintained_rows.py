@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 class MaintainedRows:
     """Rows that bring a table up to date if they are written in this mode, as its query's plan determined.
 
-    ``affected`` are the distinct keys to replace, if the mode replaces by keys.
+    ``affected`` are the distinct keys to replace, if the mode replaces by keys. ``may_cancel`` is as in ``Change``.
     """
 
     frame: DataFrame
     write_mode: WriteMode
     affected: DataFrame | None = None
+    may_cancel: bool = False

@@ -55,7 +55,7 @@ class QueryRun:
             case Strategy.APPEND:
                 return MaintainedRows(self._rows(step).toDF(*self._names), Append()), step
             case Strategy.COMBINE:
-                return MaintainedRows(self._weighted(step), self._combine), step
+                return MaintainedRows(self._weighted(step), self._combine, may_cancel=step.may_cancel), step
             case Strategy.KEYS:
                 names = [self._names[place] for place in step.keys]
                 affected = self._affected(step)

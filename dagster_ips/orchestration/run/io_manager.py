@@ -391,6 +391,7 @@ def _publish(
         storage=lake.storage,
         is_derived=returned.is_derived,
         affected=returned.affected,
+        may_cancel=returned.may_cancel,
     )
     if because is not None:
         context.add_output_metadata({"trusted, not proved by the plan": because})
@@ -534,6 +535,7 @@ class Returned:
     write_mode: WriteMode
     is_derived: bool = False
     affected: "DataFrame | None" = None
+    may_cancel: bool = False
 
 
 def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_consumer: bool) -> "Returned":
@@ -545,7 +547,7 @@ def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_co
     """
     asset = key.to_user_string()
     if isinstance(obj, MaintainedRows) and isinstance(declared, ByQuery):
-        return Returned(obj.frame, obj.write_mode, is_derived=True, affected=obj.affected)
+        return Returned(obj.frame, obj.write_mode, is_derived=True, affected=obj.affected, may_cancel=obj.may_cancel)
     if is_frame(obj) and not isinstance(declared, ByQuery):
         if not is_consumer:
             require_replacing(key, declared)

@@ -112,7 +112,7 @@ def _add_by_a_look(  # noqa: PLR0913  # as combine_rows
     if has_only_gained:
         _add_to_many(aggregates, parts, there, branch, touched, known=known, change=change)
         return
-    with computed_once(_matched(aggregates, parts, there)) as matched:
+    with computed_once(_matched(aggregates, change, parts, there)) as matched:
         found: dict[str, int] = dict(collected(matched.groupBy(_STATUS).agg(F.count("*"))))
         if _STRANGE in found:
             _refuse_any(matched.where(F.col(_STATUS) == _STRANGE), keys, branch)
@@ -256,7 +256,7 @@ def _append(aggregates: Aggregates, new: DataFrame, change: Change, branch: Bran
     if not touched.has_removed or not change.may_cancel:
         aggregates.with_computed(new.select(*keys, *aggregates.values(parts))).writeTo(branch.sql_name).append()
         return
-    judged = new.withColumn(_STATUS, _status(aggregates, parts, dict.fromkeys(parts, F.lit(None))))
+    judged = new.withColumn(_STATUS, _status(aggregates, change, parts, dict.fromkeys(parts, F.lit(None))))
     found: dict[str, int] = dict(collected(judged.groupBy(_STATUS).agg(F.count("*"))))
     if _STRANGE in found:
         _refuse_any(judged.where(F.col(_STATUS) == _STRANGE), aggregates.keys, branch)
@@ -270,7 +270,9 @@ def _append(aggregates: Aggregates, new: DataFrame, change: Change, branch: Bran
         groups.writeTo(branch.sql_name).append()
 
 
-def _status(aggregates: Aggregates, now: Mapping[KeptPart, Column], old: Mapping[KeptPart, Column]) -> Column:
+def _status(
+    aggregates: Aggregates, change: Change, now: Mapping[KeptPart, Column], old: Mapping[KeptPart, Column]
+) -> Column:
     """What becomes of a group of ``_DELTA`` that was ``old`` and now has the parts ``now``.
 
     No values are computed for a group that is impossible, empty or lost: even its sums might be invalid. Without keys,
@@ -279,7 +281,7 @@ def _status(aggregates: Aggregates, now: Mapping[KeptPart, Column], old: Mapping
     return (
         F.when(aggregates.is_impossible(now), _STRANGE)
         .when((now[ROWS] == 0) & F.lit(bool(aggregates.keys)), _EMPTY)
-        .when(aggregates.is_lost(old, _DELTA), _IS_LOST)
+        .when(aggregates.is_lost(old, _DELTA, may_cancel=change.may_cancel), _IS_LOST)
         .otherwise(_CHANGED)
     )
 
@@ -365,7 +367,7 @@ class _TouchedGroups:
         return cls(keys, partition_columns, by_partition, *(any(row[at] for row in found) for at in (-3, -2, -1)))
 
 
-def _matched(aggregates: Aggregates, parts: DataFrame, there: DataFrame) -> DataFrame:
+def _matched(aggregates: Aggregates, change: Change, parts: DataFrame, there: DataFrame) -> DataFrame:
     """The groups of ``parts`` that the target has: their new values, and what becomes of them.
 
     It is an inner join, so that Spark may broadcast the parts and leave the target's rows where they are.
@@ -378,7 +380,7 @@ def _matched(aggregates: Aggregates, parts: DataFrame, there: DataFrame) -> Data
     names = [column for column in aggregates.columns if column not in keys]
     shown = [F.col(f"{_TARGET}.{quoted(key)}") for key in keys]
     joined = parts.alias(_DELTA).join(target, _same_keys(keys, _DELTA, _TARGET))
-    judged = joined.withColumn(_STATUS, _status(aggregates, now, old))
+    judged = joined.withColumn(_STATUS, _status(aggregates, change, now, old))
     made = [F.when(F.col(_STATUS) == _CHANGED, value).alias(name) for name, value in zip(names, values, strict=True)]
     kept_old = [F.col(f"{_TARGET}.{quoted(name)}").alias(f"__ips_old_{i}") for i, name in enumerate(names)]
     found = judged.select(*shown, *made, *kept_old, _STATUS)

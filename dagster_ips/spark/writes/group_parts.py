@@ -136,7 +136,7 @@ class Aggregates:
         rows = change.rows
         if change.weight is not None:
             rows = rows.where(F.col(quoted(change.weight)) != 0)
-        return self.parts(rows, weight=change.weight).where(self.changes_something())
+        return self.parts(rows, weight=change.weight).where(self.changes_something(may_cancel=change.may_cancel))
 
     def stored(self, parts: DataFrame) -> DataFrame:
         """The table's rows for groups that have only these ``parts``."""
@@ -187,29 +187,38 @@ class Aggregates:
                     found[kept] = self._counted(there[kept], kept) + more
         return found
 
-    def is_lost(self, there: Mapping[KeptPart, Column], delta: str) -> Column:
+    def is_lost(self, there: Mapping[KeptPart, Column], delta: str, *, may_cancel: bool) -> Column:
         """Whether a removed value may have been the table's extreme, and no added value is as good.
 
-        Also whether a value was removed that can't be subtracted from a sum again: NaN or an infinite one.
+        If added and removed rows ``may_cancel``, an added value is only known to be there if it is better than every
+        removed one. Also whether a value was removed that can't be subtracted from a sum again: NaN or an infinite one.
         """
         lost = [F.col(f"{delta}.{_INFINITE}")]
         for kept, came in self.part_columns(delta).items():
             if kept.part in EXTREMES:
                 went, old = F.col(f"{delta}.{_gone(self._part(kept))}"), there[kept]
-                reached, covered = (
-                    (went <= old, came <= old) if kept.part is AggregatePart.MIN else (went >= old, came >= old)
+                reached, covered, is_there = (
+                    (went <= old, came <= old, came < went)
+                    if kept.part is AggregatePart.MIN
+                    else (went >= old, came >= old, came > went)
                 )
+                covered = covered & is_there if may_cancel else covered
                 true, false = F.lit(True), F.lit(False)  # noqa: FBT003
                 lost.append(went.isNotNull() & F.coalesce(reached, true) & ~F.coalesce(covered, false))
         return any_of(lost)
 
-    def changes_something(self) -> Column:
-        """Whether a row of ``parts`` makes any difference to its group."""
+    def changes_something(self, *, may_cancel: bool) -> Column:
+        """Whether a row of ``parts`` makes any difference to its group.
+
+        If added and removed rows ``may_cancel``, an extreme of both may be of none, and hide a lesser value.
+        """
         different = [F.col(_INFINITE)]
         for kept in self._kept:
             name = self._part(kept)
             if kept.part in EXTREMES:
                 different.append(~F.col(name).eqNullSafe(F.col(_gone(name))))
+                if may_cancel:
+                    different.append(F.col(_gone(name)).isNotNull())
             elif kept.part is AggregatePart.SUM:
                 different.append(F.coalesce(F.col(name) != 0, F.lit(False)))  # noqa: FBT003
             else:
@@ -311,7 +320,7 @@ class Change:
 
     Rows of weight 0 are the live rows, from which groups that lost an extreme are computed. ``may_cancel`` says that
     rows may have been added and removed within the change, as happens if several sources of a query changed. Otherwise
-    removed rows existed before.
+    removed rows existed before, and added rows exist now.
     """
 
     rows: DataFrame

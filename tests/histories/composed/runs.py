@@ -244,6 +244,7 @@ class Assets:
             storage=lake.storage,
             is_derived=written.is_derived,
             affected=written.affected,
+            may_cancel=written.may_cancel,
         )
         description = description_of(metadata).tuned_for(result.write_mode).with_property(ASSET, name)
         columns = existing.identity_partition_columns() if existing else description.partition_by
