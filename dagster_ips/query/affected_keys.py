@@ -25,10 +25,12 @@ from dagster_ips.query.query_tree import (
     SelectBlock,
     Sides,
     has_equals,
+    is_of_a_source,
     key_expression,
     may_fail,
     within,
 )
+from dagster_ips.query.spark_dialect import DIALECT
 
 Wanted = Sequence[tuple[exp.Expr, str]]
 """Expressions over a block's columns, each with its name."""
@@ -136,9 +138,12 @@ class AffectedReach:
         filters = [each for each in block.filters if walk.has_all_of(each) and (is_whole or not may_fail(each))]
 
         def replaced(node: exp.Expr) -> exp.Expr:
-            return _as_typed(stand_ins[node], node) if isinstance(node, exp.Column) and node in stand_ins else node
+            return _as_typed(block, stand_ins[node], node) if node in stand_ins else node
 
-        outputs = [(expression.copy().transform(replaced, copy=False), name) for expression, name in wanted]
+        outputs = [
+            ((stand_ins.get(each) or each.transform(replaced)).copy(), name)  # Equal integers are one key in any type.
+            for each, name in wanted
+        ]
         needed = [*(expression for expression, _ in outputs), *filters]
         query = walk.joined(needed)
         query.set("expressions", [exp.alias_(expression, name) for expression, name in outputs] or [_one()])
@@ -313,14 +318,20 @@ class _EqualityWalk:
         return self._scan if relation is self._start else None
 
 
-def _as_typed(stand_in: exp.Column, column: exp.Column) -> exp.Expr:
+def _as_typed(block: SelectBlock, stand_in: exp.Column, column: exp.Expr) -> exp.Expr:
     """``stand_in`` with the type of ``column``: a function of it, such as its hash, may depend on the integer type.
 
     Null if it is too large for that type: then no row has this value in ``column``.
+
+    Raises:
+        NotDerivedError: only Spark knows the integer type that ``column`` is computed in.
     """
     copy, kind = stand_in.copy(), column.type
-    if kind is None or column.meta.get("kind") != "integer" or stand_in.type == kind:
+    if stand_in == column or column.meta.get("kind") != "integer":
         return copy
+    if kind is None or not isinstance(column, exp.Column) or not is_of_a_source(block, column):
+        message = f"it is unknown which type of integer {column.sql(DIALECT)} is, on which a key may depend"
+        raise NotDerivedError(message)
     return exp.TryCast(this=copy, to=kind.copy(), safe=True)
 
 

@@ -447,6 +447,25 @@ def has_equals(block: SelectBlock, column: exp.Column) -> bool:
     return _merges_equals(relation.node, relation.node.names.index(column.name))
 
 
+def is_of_a_source(block: SelectBlock, column: exp.Column) -> bool:
+    """Whether it is a column of sources, whose type is known from these, and not inferred from an expression."""
+    relation = block.relation(column.table)
+    if relation is None or relation.inside is not None:
+        return False
+    return _is_of_scans(relation.node, relation.node.names.index(column.name))
+
+
+def _is_of_scans(node: Node, place: int) -> bool:
+    match node:
+        case Scan():
+            return True
+        case Sides():
+            return _is_of_scans(node.left, place) and _is_of_scans(node.right, place)
+        case SelectBlock():
+            column = node.tree.selects[place].unalias()
+            return isinstance(column, exp.Column) and is_of_a_source(node, column)
+
+
 def _merges_equals(node: Node, place: int) -> bool:
     match node:
         case Scan():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import sqlglot
@@ -80,6 +80,96 @@ def _text(call: exp.Expr) -> str:
     return f"{name.upper()}{bracket}{rest}"
 
 
+# The value is one of the operands', which Spark converts to one type by its own rules and settings.
+_GIVES_AN_OPERAND = (
+    *(exp.Array, exp.Case, exp.Coalesce, exp.Greatest, exp.If, exp.Lag, exp.Lead, exp.Least, exp.Nullif),
+)
+_COMPUTES = (
+    *(exp.Abs, exp.Add, exp.BitwiseAnd, exp.BitwiseNot, exp.BitwiseOr, exp.BitwiseXor, exp.Div, exp.Mod, exp.Mul),
+    *(exp.Neg, exp.Negative, exp.Sub, exp.Sum),
+)
+_TAKES_A_PART = (exp.Left, exp.Overlay, exp.Reverse, exp.Substring)
+_NUMBERS = exp.DataType.NUMERIC_TYPES
+
+
+def _typed_as_in_spark(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """How sqlglot infers an expression's type, but only if Spark doesn't convert the operands first.
+
+    The type of any other is unknown: a wrong one would let a column stand for another one that it isn't identical to.
+    """
+    annotate = metadata["annotator"]
+
+    def annotated(annotator: Any, call: exp.Expr) -> exp.Expr:  # noqa: ANN401  # sqlglot's
+        found: exp.Expr = annotate(annotator, call)
+        if not _is_as_in_spark(call, _operands(call)):
+            annotator._set_type(call, exp.DType.UNKNOWN)  # noqa: SLF001  # as sqlglot's own annotators do
+        return found
+
+    return {**metadata, "annotator": annotated}
+
+
+def _operands(call: exp.Expr) -> list[exp.Expr]:
+    """The operands that the value is made of."""
+    found = [call.args.get(key) for key in ("this", "expression", "true", "false", "default")]
+    found = found[2:] if isinstance(call, exp.If | exp.Case) else found
+    found = [*found, *call.expressions, *(each.args["true"] for each in call.args.get("ifs") or [])]
+    return [each for each in found if isinstance(each, exp.Expr)]
+
+
+def _is_as_in_spark(call: exp.Expr, operands: Sequence[exp.Expr]) -> bool:
+    kinds = [each.type or exp.DataType.build("unknown") for each in operands]
+    if isinstance(call, _GIVES_AN_OPERAND):
+        families = {_family(kind) for kind in kinds if not kind.is_type("null")}
+        return len(families) == 1 or (not isinstance(call, exp.Array) and _are_exact(operands))
+    if isinstance(call, _TAKES_A_PART):
+        return kinds[0].this not in _NUMBERS | exp.DataType.TEMPORAL_TYPES | {exp.DType.BOOLEAN, exp.DType.BINARY}
+    first, *others = kinds
+    if first.this in exp.DataType.TEMPORAL_TYPES and isinstance(call, exp.Add | exp.Sub):
+        return all(other.this in exp.DataType.INTEGER_TYPES or other.is_type("interval") for other in others)
+    return all(kind.this in _NUMBERS for kind in kinds) and (
+        not any(each.is_type("decimal") for each in operands) or _are_exact(operands)
+    )
+
+
+def _are_exact(operands: Sequence[exp.Expr]) -> bool:
+    """Whether Spark computes with them as integers or decimals; a literal with a point is a decimal."""
+    literals = [
+        isinstance(each, exp.Literal) and not each.is_string and "E" not in each.name.upper() for each in operands
+    ]
+    exact = {*exp.DataType.INTEGER_TYPES, exp.DType.DECIMAL}
+    return all(is_literal or each.type.this in exact for each, is_literal in zip(operands, literals, strict=True))
+
+
+def _family(kind: exp.DataType) -> str:
+    """What types have in common between which Spark doesn't convert, or only widens an integer."""
+    families = {"integer": exp.DataType.INTEGER_TYPES, "text": exp.DataType.TEXT_TYPES, "timestamp": _INSTANTS}
+    return next((name for name, kinds in families.items() if kind.this in kinds), kind.sql(Spark))
+
+
+def _literal(annotator: Any, literal: exp.Literal) -> exp.Expr:  # noqa: ANN401  # as above
+    found: exp.Expr = Spark.EXPRESSION_METADATA[exp.Literal]["annotator"](annotator, literal)
+    if literal.is_int and abs(int(literal.name)) > _GREATEST_INT:
+        annotator._set_type(literal, exp.DType.BIGINT)  # noqa: SLF001  # as above
+    return found
+
+
+def _extract(annotator: Any, call: exp.Extract) -> exp.Expr:  # noqa: ANN401  # as above
+    is_decimal = call.name.upper() in ("S", "SEC", "SECS", "SECOND", "SECONDS")
+    found: exp.Expr = annotator._set_type(call, exp.DType.UNKNOWN if is_decimal else exp.DType.INT)  # noqa: SLF001
+    return found
+
+
+def _joined(annotator: Any, call: exp.DPipe) -> exp.Expr:  # noqa: ANN401  # as above
+    is_binary = call.this.is_type("binary") or call.expression.is_type("binary")
+    found: exp.Expr = annotator._set_type(call, exp.DType.UNKNOWN if is_binary else exp.DType.TEXT)  # noqa: SLF001
+    return found
+
+
+_INSTANTS = {exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ}
+_GREATEST_INT = 2**31 - 1
+_INTS = {"returns": exp.DType.INT}
+
+
 class SparkSql(Spark):
     """sqlglot's dialect, corrected where it understands SQL differently from Spark."""
 
@@ -90,6 +180,15 @@ class SparkSql(Spark):
 
     EXPRESSION_METADATA = {  # noqa: RUF012  # the base class says that it is an instance's
         **Spark.EXPRESSION_METADATA,
+        **{
+            kind: _typed_as_in_spark(Spark.EXPRESSION_METADATA[kind])
+            for kind in (*_GIVES_AN_OPERAND, *_COMPUTES, *_TAKES_A_PART)
+        },
+        exp.Literal: {"annotator": _literal},
+        exp.Extract: {"annotator": _extract},
+        exp.DPipe: {"annotator": _joined},
+        **dict.fromkeys((exp.Day, exp.WeekOfYear, exp.Year), _INTS),
+        exp.Quantile: {"returns": exp.DType.DOUBLE},
         exp.Anonymous: {"annotator": lambda self, call: self._set_type(call, _TYPES.get(call.name.upper()))},
     }
 

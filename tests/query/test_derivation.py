@@ -9,7 +9,7 @@ import pytest
 
 from dagster_ips.query.affected_keys import SourceChange
 from dagster_ips.query.maintenance_plan import MaintenancePlan, QueryColumn, Strategy
-from dagster_ips.query.query_text import RefusedQueryError, read
+from dagster_ips.query.query_text import Query, RefusedQueryError, read
 from tests.query.differential import Case, Machine, in_duckdb, run
 from tests.query.random_queries import TABLES, Row
 
@@ -432,13 +432,52 @@ def test_a_column_that_moves_changes_what_the_sides_of_a_union_have_in_common() 
 
 
 def test_a_number_that_the_joined_integer_type_cannot_hold_affects_no_key_and_is_no_error() -> None:
-    query = read("SELECT y.i AS k, hash(y.i) AS h, count(DISTINCT y.b) AS n FROM x JOIN y ON x.i = y.i GROUP BY y.i")
+    query = read("SELECT y.i + 1 AS k, count(DISTINCT y.b) AS n FROM x JOIN y ON x.i = y.i GROUP BY y.i + 1")
     columns = [[QueryColumn("i", "bigint")], [QueryColumn("i", "int"), QueryColumn("b", "int")]]
+    assert affected_keys(query, columns, [1, 3000000000]) == {(2,), (None,)}
+    query = read("SELECT y.i AS k, count(DISTINCT y.b) AS n FROM x JOIN y ON x.i = y.i GROUP BY y.i")
+    assert affected_keys(query, columns, [1, 3000000000]) == {(1,), (3000000000,)}
+
+
+def affected_keys(query: Query, columns: list[list[QueryColumn]], numbers: list[int]) -> set[tuple[object, ...]]:
+    """The keys that are affected when ``numbers`` are added to the only column of the first source."""
     affected = MaintenancePlan(query, columns).step({0: ADDED}, known_before=frozenset()).affected
     assert affected is not None
     db = duckdb.connect()
-    db.execute("CREATE TABLE ips_added_0 AS SELECT unnest([1, 3000000000]) AS i")
-    assert set(db.execute(in_duckdb(affected)).fetchall()) == {(1,), (None,)}
+    db.execute(f"CREATE TABLE ips_added_0 AS SELECT unnest({numbers}) AS {columns[0][0].name}")
+    return set(db.execute(in_duckdb(affected)).fetchall())
+
+
+JOINED = "SELECT {} AS k, count(DISTINCT p.b) AS n FROM x JOIN (SELECT {} AS i, b FROM y) p ON x.i = p.i GROUP BY 1"
+
+
+@pytest.mark.parametrize("computed", ["year(d)", "day(d)", "weekofyear(d)", "extract(YEAR FROM d)", "b + 3000000000"])
+def test_a_joined_integer_is_the_key_whatever_type_the_other_one_is_computed_in(computed: str) -> None:
+    columns = [[QueryColumn("i", "int")], [QueryColumn("d", "date"), QueryColumn("b", "int")]]
+    assert affected_keys(read(JOINED.format("p.i", computed)), columns, [2026]) == {(2026,)}
+    step = MaintenancePlan(read(JOINED.format("p.i + 1", computed)), columns).step({0: ADDED}, known_before=frozenset())
+    assert "it is unknown which type of integer" in step.reason
+
+
+@pytest.mark.parametrize(
+    ("computed", "kind"),
+    [
+        ("extract(SECOND FROM t)", "int"),
+        ("d - d", "date"),
+        ("t - t", "timestamp"),
+        ("nullif(b, '5')", "string"),
+        ("coalesce(d, '2026-01-01')", "string"),
+        ("b / '2'", "string"),
+        ("reverse(b)", "int"),
+    ],
+)
+def test_an_expression_that_spark_may_give_another_type_leads_to_no_key(computed: str, kind: str) -> None:
+    columns = [
+        [QueryColumn("i", kind)],
+        [QueryColumn(*each) for each in (("d", "date"), ("b", "int"), ("t", "timestamp"))],
+    ]
+    step = MaintenancePlan(read(JOINED.format("p.i", computed)), columns).step({0: ADDED}, known_before=frozenset())
+    assert step.strategy is Strategy.FULL
 
 
 def test_floats_are_no_keys_and_equal_values_of_two_types_are_not_interchangeable() -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from pyspark.errors import AnalysisException
+from sqlglot import exp
 
 from dagster_ips.query.maintenance_plan import MaintenancePlan, QueryColumn
 from dagster_ips.query.query_text import read
+from dagster_ips.query.query_tree import kind_of
+from dagster_ips.query.spark_dialect import DIALECT
 from tests.support.lake import Lake
 
 COLUMNS = [QueryColumn("one", "int"), QueryColumn("word", "string"), QueryColumn("day", "date")]
@@ -232,6 +236,89 @@ def test_a_rewritten_expression_means_the_same_to_spark(lake: Lake, expressions:
     (expected,), (found,) = given.collect(), written.collect()
     same = zip(expressions, expected, found, strict=True)
     assert [(text, wanted, has) for text, wanted, has in same if wanted != has] == []
+
+
+OF_TYPES = {
+    "i": "int",
+    "l": "bigint",
+    "d": "double",
+    "m": "decimal(10,2)",
+    "s": "string",
+    "b": "boolean",
+    "bin": "binary",
+    "day": "date",
+    "t": "timestamp",
+    "n": "timestamp_ntz",
+}
+TYPED = """
+{} + {}
+{} - {}
+{} * {}
+{} / {}
+{} % {}
+{} & {}
+{} || {}
+coalesce({}, {})
+greatest({}, {})
+nullif({}, {})
+if(b, {}, {})
+CASE i WHEN 1 THEN {} WHEN 2 THEN {} END
+array({}, {})[0]
+concat({}, {})
+""".strip().splitlines()
+TYPED_ALONE = """
+-{}
+abs({})
+reverse({})
+left({}, 2)
+substring({}, 1, 2)
+ceil({})
+year({})
+month({})
+day({})
+weekofyear({})
+dayofyear({})
+hour({})
+extract(YEAR FROM {})
+extract(SECOND FROM {})
+last_day({})
+date_add({}, 1)
+date_format({}, 'yyyy-MM')
+date_trunc('HOUR', {})
+trunc({}, 'MONTH')
+to_date({})
+hex({})
+from_unixtime({})
+unix_timestamp({})
+upper({})
+length({})
+typeof({})
+""".strip().splitlines()
+
+
+@pytest.mark.slow
+def test_an_expression_whose_type_a_key_may_have_has_that_type_in_spark(lake: Lake) -> None:
+    listed = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in OF_TYPES.items())
+    lake.sql(f"SELECT {listed}").createOrReplaceTempView("typed")
+    columns = [QueryColumn(*each) for each in OF_TYPES.items()]
+    operands = [*OF_TYPES, "1", "1.5", "3000000000", "'2026-01-01'", "INTERVAL 1 DAY"]
+    texts = [each.format(one, other) for each in TYPED for one in operands for other in operands]
+    texts += [each.format(one) for each in TYPED_ALONE for one in operands]
+    known, wrong = 0, []
+    for text in texts:
+        plan = MaintenancePlan(read(f"SELECT k FROM (SELECT {text} AS k FROM t) AS q"), [columns])
+        kind = None if plan.refused else plan._tree.selects[0].unalias().meta["kind"]
+        if kind is None:
+            continue
+        try:
+            ((_, of_spark),) = lake.sql(f"SELECT {text} AS k FROM typed").dtypes
+        except AnalysisException:
+            continue
+        known += 1
+        if of_spark.startswith("interval") or kind_of(exp.DataType.build(of_spark, dialect=DIALECT)) != kind:
+            wrong.append((text, kind, of_spark))
+    assert wrong == []
+    assert known > 500
 
 
 @pytest.mark.parametrize("expression", ["levenshtein(word, 'its', 1)", "posexplode(array(one))"])
