@@ -5,10 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import importlib.util
-import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -118,14 +117,6 @@ class Source:
     def expected(self, rows: Iterable[Row]) -> Rows:
         """``rows`` as the current schema shows them, for comparison."""
         return as_multiset(tuple(row.get(f.field_id) for f in self.fields) for row in rows)
-
-    def rewrite_metadata(self, change: Callable[[dict[str, Any]], object]) -> None:
-        """Change the current metadata.json in place, as if it had always been so: a catalog doesn't read it again."""
-        path = Path(urlsplit(self.table.metadata_location).path)
-        raw = json.loads(path.read_text())
-        change(raw)
-        path.write_text(json.dumps(raw))
-        self.lake._known.clear()
 
     def scan(self, table: str = TABLE, *, tag: str | None = None, snapshot_id: int | None = None) -> Rows:
         """All rows of ``table`` now, at ``tag`` or as of a snapshot, read by PyIceberg."""

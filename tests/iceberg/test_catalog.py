@@ -189,9 +189,10 @@ def test_a_commit_of_another_engine_is_seen_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("branch", [None, "staged"])
-def test_a_metadata_file_is_read_once_however_often_a_table_is_loaded(
+def test_a_metadata_file_in_an_object_store_is_read_once_however_often_a_table_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, branch: str | None
 ) -> None:
+    monkeypatch.setattr("dagster_ips.iceberg.catalog.is_in_object_store", lambda _: True)
     source, read = Source(tmp_path), list[str]()
     source.append(numbered(1))
     source.table.manage_snapshots().create_branch(source.table.metadata.current_snapshot_id, "staged").commit()

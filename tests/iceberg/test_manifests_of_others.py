@@ -85,21 +85,19 @@ def compact_as_duckdb(source: Source, *, named: bool) -> None:
 
 def expire(source: Source, *, before: Snapshot) -> None:
     """Expire the snapshots ``before`` this one, as Java does: the ids of parents stay."""
-    source.rewrite_metadata(
-        lambda raw: raw.update(
-            snapshots=[each for each in raw["snapshots"] if each["sequence-number"] >= before.sequence_number]
-        )
-    )
+    path = Path(urlsplit(source.table.metadata_location).path)
+    raw = json.loads(path.read_text())
+    raw["snapshots"] = [each for each in raw["snapshots"] if each["sequence-number"] >= before.sequence_number]
+    path.write_text(json.dumps(raw))
 
 
 def set_operation(source: Source, operation: str) -> None:
     """Write ``operation`` into the summary of the table's head."""
-
-    def change(raw: dict[str, Any]) -> None:
-        head = next(each for each in raw["snapshots"] if each["snapshot-id"] == raw["current-snapshot-id"])
-        head["summary"]["operation"] = operation
-
-    source.rewrite_metadata(change)
+    path = Path(urlsplit(source.table.metadata_location).path)
+    raw = json.loads(path.read_text())
+    head = next(each for each in raw["snapshots"] if each["snapshot-id"] == raw["current-snapshot-id"])
+    head["summary"]["operation"] = operation
+    path.write_text(json.dumps(raw))
 
 
 def merging(folder: Path, *numbers: int) -> Source:
