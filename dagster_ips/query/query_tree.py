@@ -165,7 +165,11 @@ _OF_SELECT = {
     *("order", "sort", "cluster", "distribute", "laterals"),
 }
 _OF_JOIN = {"this", "on", "side", "kind"}
-_EXACT = {"boolean", "date", "timestamp", "timestamptz", "timestampltz", "timestampntz", "binary", "text", "varchar"}
+_EXACT = {"boolean", "date", "timestampntz", "binary"}
+# Other names of one type, under which sqlglot knows what functions return.
+_SYNONYMS = {"text": "text", "varchar": "text"} | dict.fromkeys(
+    ("timestamp", "timestamptz", "timestampltz"), "timestamp"
+)
 _INTEGERS = exp.DataType.INTEGER_TYPES
 _FAILING = (
     *(exp.Div, exp.IntDiv, exp.Mod, exp.Bracket, exp.StrToDate, exp.StrToTime, exp.StrToUnix, exp.TsOrDsToDate),
@@ -542,7 +546,9 @@ def kind_of(kind: exp.DataType | None) -> str | None:
     name = kind.this.value.lower()
     if name == "decimal":
         return kind.sql(DIALECT).lower()
-    return name if name in _EXACT and not kind.find(exp.CollateColumnConstraint) else None
+    if kind.find(exp.CollateColumnConstraint) or (name == "varchar" and kind.expressions):
+        return None
+    return name if name in _EXACT else _SYNONYMS.get(name)
 
 
 def plain(expression: exp.Expr) -> exp.Expr:

@@ -189,6 +189,7 @@ class SparkSql(Spark):
         exp.DPipe: {"annotator": _joined},
         **dict.fromkeys((exp.Day, exp.WeekOfYear, exp.Year), _INTS),
         exp.Quantile: {"returns": exp.DType.DOUBLE},
+        exp.TimestampTrunc: {"returns": exp.DType.TIMESTAMP},  # whatever the type of its argument
         exp.Anonymous: {"annotator": lambda self, call: self._set_type(call, _TYPES.get(call.name.upper()))},
     }
 

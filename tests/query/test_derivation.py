@@ -449,11 +449,12 @@ def affected_keys(query: Query, columns: list[list[QueryColumn]], numbers: list[
 
 
 JOINED = "SELECT {} AS k, count(DISTINCT p.b) AS n FROM x JOIN (SELECT {} AS i, b FROM y) p ON x.i = p.i GROUP BY 1"
+OF_Y = (("d", "date"), ("b", "int"), ("t", "timestamp"), ("s", "string"))
 
 
 @pytest.mark.parametrize("computed", ["year(d)", "day(d)", "weekofyear(d)", "extract(YEAR FROM d)", "b + 3000000000"])
 def test_a_joined_integer_is_the_key_whatever_type_the_other_one_is_computed_in(computed: str) -> None:
-    columns = [[QueryColumn("i", "int")], [QueryColumn("d", "date"), QueryColumn("b", "int")]]
+    columns = [[QueryColumn("i", "int")], [QueryColumn(*each) for each in OF_Y]]
     assert affected_keys(read(JOINED.format("p.i", computed)), columns, [2026]) == {(2026,)}
     step = MaintenancePlan(read(JOINED.format("p.i + 1", computed)), columns).step({0: ADDED}, known_before=frozenset())
     assert "it is unknown which type of integer" in step.reason
@@ -462,6 +463,23 @@ def test_a_joined_integer_is_the_key_whatever_type_the_other_one_is_computed_in(
 @pytest.mark.parametrize(
     ("computed", "kind"),
     [
+        ("date_format(t, 'yyyy-MM')", "string"),
+        ("get_json_object(s, '$.month')", "string"),
+        ("from_unixtime(b)", "string"),
+        ("hex(b)", "string"),
+        ("date_trunc('HOUR', t)", "timestamp"),
+    ],
+)
+def test_a_computed_text_or_time_equals_a_column_of_that_type(computed: str, kind: str) -> None:
+    columns = [[QueryColumn("i", kind)], [QueryColumn(*each) for each in OF_Y]]
+    step = MaintenancePlan(read(JOINED.format("p.i", computed)), columns).step({0: ADDED}, known_before=frozenset())
+    assert step.strategy is Strategy.KEYS
+
+
+@pytest.mark.parametrize(
+    ("computed", "kind"),
+    [
+        ("CAST(t AS TIMESTAMP_NTZ)", "timestamp"),
         ("extract(SECOND FROM t)", "int"),
         ("d - d", "date"),
         ("t - t", "timestamp"),
@@ -472,10 +490,7 @@ def test_a_joined_integer_is_the_key_whatever_type_the_other_one_is_computed_in(
     ],
 )
 def test_an_expression_that_spark_may_give_another_type_leads_to_no_key(computed: str, kind: str) -> None:
-    columns = [
-        [QueryColumn("i", kind)],
-        [QueryColumn(*each) for each in (("d", "date"), ("b", "int"), ("t", "timestamp"))],
-    ]
+    columns = [[QueryColumn("i", kind)], [QueryColumn(*each) for each in OF_Y]]
     step = MaintenancePlan(read(JOINED.format("p.i", computed)), columns).step({0: ADDED}, known_before=frozenset())
     assert step.strategy is Strategy.FULL
 
