@@ -215,6 +215,15 @@ class ReplaceKeys(WritesRows):
         """The columns by which rows are replaced; several rows may have the same key."""
         return self.on
 
+    def finds_rows_by(self, column: str) -> bool:  # noqa: ARG002  # it is false of any column
+        """False for any column: existing rows have null in a new one, and so have their affected keys.
+
+        Example:
+            >>> ReplaceKeys(("day", "plan")).finds_rows_by("plan"), Merge(("day", "plan")).finds_rows_by("plan")
+            (False, True)
+        """
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class ByQuery(WritesRows):
