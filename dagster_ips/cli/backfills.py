@@ -229,7 +229,8 @@ def _difference_json(found: StageDifference) -> dict[str, Any]:
         "total": changes(found.total),
         "partitions": {part: changes(each) for part, each in found.parts.items()},
         "examples": [_as_sides(asdict(each)) for each in found.examples],
-        "not_compared": dict(found.uncompared),
+        "not_compared": list(found.uncompared),
+        "not_compared_because": dict(found.uncompared),
         "commits_of_other_changes": [str(each) for each in found.others],
     }
 
