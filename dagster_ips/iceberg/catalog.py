@@ -34,7 +34,7 @@ from dagster_ips.iceberg.catalog_settings import CLASS, mistake_behind, require_
 from dagster_ips.iceberg.late import catalog as pyiceberg_catalog
 from dagster_ips.iceberg.late import config, sql, sqlalchemy
 from dagster_ips.iceberg.metadata import TableMetadata, unsupported_view
-from dagster_ips.iceberg.object_stores import is_in_object_store, is_on_s3, spark_storage
+from dagster_ips.iceberg.object_stores import is_on_s3, spark_storage
 from dagster_ips.iceberg.storage import Storage, kind_of
 from dagster_ips.iceberg.vended import Vended
 
@@ -50,8 +50,6 @@ _SQLITE = "sqlite:///"
 _UNREADABLE = (ValidationError, ResponseError)
 """What PyIceberg raises if a metadata file, or a catalog's response, has something that it doesn't know."""
 _MOST_LISTED = 20
-_MOST_KNOWN = 8
-"""Of how many tables in an object store the last metadata is kept: each may take many megabytes."""
 _CONNECTION = {"pool_pre_ping": "true"}
 """A connection to a database that ended while a run computed, as the database or a firewall ends it, isn't used."""
 _SPARK_CATALOG_TYPES = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "hive"}
@@ -82,7 +80,6 @@ class LakeCatalog:
     icdc_location: str | None = None
     _patience: Patience | None = field(init=False, repr=False)
     _vended: dict[tuple[str, ...], Vended] = field(default_factory=dict, init=False, repr=False)
-    _known: dict[str, TableMetadata] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "properties", _with_type(_with_configured(self.name, self.properties)))
@@ -97,8 +94,7 @@ class LakeCatalog:
     def on_branch(self, branch: str | None) -> LakeCatalog:
         """This catalog with ``branch`` instead of ``main`` in the tables that have it; with ``main`` if it is None."""
         found = replace(self, branch=branch)
-        # Its connections are shared, and what it has read.
-        vars(found).update(client=self.client, _vended=self._vended, _known=self._known)
+        vars(found).update(client=self.client, _vended=self._vended)  # Its connections are shared.
         return found
 
     @classmethod
@@ -231,7 +227,7 @@ class LakeCatalog:
             return [name_of(identifier) for identifier in listed if identifier[-1].startswith(start)]
 
     def load(self, table: str, *, asset: str, consumed_snapshot_id: int | None = None) -> TableMetadata:
-        """The table's current metadata. The catalog is asked for it each time; an object read before isn't read again.
+        """The table's current metadata, never from a cache.
 
         Raises:
             UnknownTableError: there is no such table. The error names ``asset``, and what that had consumed.
@@ -251,13 +247,7 @@ class LakeCatalog:
         location = self.metadata_locations([table]).get(table)
         if location is None:
             return None
-        metadata = self._known.get(table)
-        if metadata is None or metadata.metadata_location != location:  # A metadata file never changes.
-            metadata = TableMetadata.parse(table, location, self.storage.read(location, table=table))
-            if is_in_object_store(location):
-                if len(self._known) >= _MOST_KNOWN:
-                    self._known.clear()
-                self._known[table] = metadata
+        metadata = TableMetadata.parse(table, location, self.storage.read(location, table=table))
         return metadata if self.branch is None else metadata.on_branch(self.branch)
 
     def _what_there_is(self, table: str) -> str:

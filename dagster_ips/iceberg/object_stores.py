@@ -19,16 +19,6 @@ _KEEPS_TO_HADOOP = ("sql", "hive")
 """Catalogs whose files Spark reads through Hadoop, which doesn't know ``s3://``, unless it is told otherwise."""
 
 
-def is_in_object_store(location: str) -> bool:
-    """Whether a location isn't on this machine.
-
-    Example:
-        >>> is_in_object_store("s3://lake/a"), is_in_object_store("file:///lake/a"), is_in_object_store("/lake/a")
-        (True, False, False)
-    """
-    return urlsplit(location).scheme not in _LOCAL_SCHEMES
-
-
 def is_on_s3(properties: Mapping[str, str]) -> bool:
     """Whether a catalog with PyIceberg's ``properties`` keeps tables in S3 or a compatible store, as far as they say.
 

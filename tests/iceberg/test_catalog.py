@@ -29,7 +29,7 @@ from dagster_ips.exactly_once.inspect.storage_probe import try_storage
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.platform.resources import IcebergCatalog
-from tests.iceberg.sources import SCHEMA, TABLE, TARGET, Source, numbered
+from tests.iceberg.sources import SCHEMA, TABLE, TARGET, Source
 
 SECRET = "open-sesame"  # noqa: S105  # a password that opens nothing
 UNUSABLE = {
@@ -186,36 +186,6 @@ def test_a_commit_of_another_engine_is_seen_at_once(tmp_path: Path) -> None:
     before = source.lake.load(TABLE, asset="daily").head_snapshot_id()
     LakeCatalog.embedded("lake", tmp_path).client.load_table(TABLE).append(source.table.scan().to_arrow())
     assert source.lake.load(TABLE, asset="daily").head_snapshot_id() != before
-
-
-@pytest.mark.parametrize("branch", [None, "staged"])
-def test_a_metadata_file_in_an_object_store_is_read_once_however_often_a_table_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, branch: str | None
-) -> None:
-    monkeypatch.setattr("dagster_ips.iceberg.catalog.is_in_object_store", lambda _: True)
-    source, read = Source(tmp_path), list[str]()
-    source.append(numbered(1))
-    source.table.manage_snapshots().create_branch(source.table.metadata.current_snapshot_id, "staged").commit()
-    source.append(numbered(2))
-    original, lake = Storage.read, source.lake.on_branch(branch)
-
-    def reading(self: Storage, location: str, *, table: str) -> bytes:
-        read.append(location)
-        return original(self, location, table=table)
-
-    monkeypatch.setattr(Storage, "read", reading)
-    heads = [each.load(TABLE, asset="daily").head_snapshot_id() for each in (source.lake, lake, source.lake, lake)]
-    assert len(read) == 1
-    assert (heads[0] == heads[1]) is (branch is None)
-    assert heads[:2] == heads[2:]
-    source.append(numbered(3))
-    now = source.table.metadata.current_snapshot_id
-    assert source.lake.load(TABLE, asset="daily").head_snapshot_id() == now
-    assert len(read) == 2
-    for number in range(20):
-        source.lake.register(f"media.copy_{number}", source.table.metadata_location)
-        source.lake.load(f"media.copy_{number}", asset="daily")
-    assert len(source.lake._known) <= 8
 
 
 def test_a_connection_that_the_database_has_closed_meanwhile_is_opened_again(tmp_path: Path) -> None:
