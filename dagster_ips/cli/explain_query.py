@@ -9,6 +9,7 @@ import click
 
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.text_format import json_text
+from dagster_ips.core.aggregates import shown
 from dagster_ips.core.columns import type_text
 from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
@@ -64,7 +65,8 @@ def _columns(known: KnownConsumer, tracked: TrackedInput) -> list[QueryColumn]:
             "and what a run does depends on its columns.",
             remedy=f"Materialize {tracked.upstream} first; if an outside job writes its table, run that job first.",
         )
-    return [QueryColumn(column.name, type_text(column.kind)) for column in metadata.struct.fields]
+    kinds = {column.name: type_text(column.kind) for column in metadata.struct.fields}
+    return [QueryColumn(name, kinds[name]) for name in shown(kinds)]
 
 
 def _as_json(

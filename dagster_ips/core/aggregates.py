@@ -8,7 +8,7 @@ columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -232,6 +232,16 @@ def _plain(text: str, start: int) -> Iterator[tuple[int, str]]:
         else:
             yield at, letter
         at += 1
+
+
+def shown(columns: Iterable[str]) -> list[str]:
+    """The names that aren't of hidden columns.
+
+    Example:
+        >>> shown(["day", "plays", "_ips_rows"])
+        ['day', 'plays']
+    """
+    return [name for name in columns if not name.lower().startswith(HIDDEN)]
 
 
 def signature(on: Sequence[str], aggregates: Sequence[Aggregate]) -> str:

@@ -129,7 +129,7 @@ class AffectedReach:
         if start is None:
             return select([exp.alias_(expression.copy(), name) for expression, name in wanted], None)
         walk = _EqualityWalk(self, block, scan, start)
-        stand_ins = {column: walk.stand_in(column) for column in columns}
+        stand_ins: dict[exp.Expr, exp.Column] = {column: walk.stand_in(column) for column in columns}
         risky = next((name for expression, name in wanted if may_fail(expression)), None)
         if risky is not None and not walk.joins_all():
             message = f"{risky} can't be computed for rows that the query doesn't select"
@@ -243,7 +243,7 @@ class _EqualityWalk:
         What fails for such a row, as a cast may, would otherwise fail here although the query gives its result.
         """
         block = self._block
-        if block.tree.args.get("qualify") or any(each.role is Role.HIDDEN for each in block.relations):
+        if any(each.role is Role.HIDDEN for each in block.relations):
             return False
         is_there = all(each in self._inside for each in block.relations if each.role is Role.INNER)
         return is_there and all(map(self.has_all_of, block.filters))

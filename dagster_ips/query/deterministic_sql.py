@@ -7,7 +7,7 @@ _SYNTAX = """
     Bracket CTE Cluster Column ColumnDef Cube DPipe DataType DataTypeParam Distinct Distribute Div Dot EQ Escape
     Except Filter From GT GTE Group GroupingSets Having HexString Hint ILike Identifier IgnoreNulls In IntDiv
     Intersect Interval IntervalSpan Is Join LT LTE Lambda Lateral Like Limit Literal Mod Mul NEQ Neg Not Null
-    NullSafeEQ NullSafeNEQ Offset Order Ordered Paren PropertyEQ Qualify RawString RespectNulls Rollup Select Sort
+    NullSafeEQ NullSafeNEQ Offset Order Ordered Paren PropertyEQ RawString RespectNulls Rollup Select Sort
     Star Sub Subquery Table TableAlias Tuple Union Values Var Where Window WindowSpec With WithinGroup
 """
 _SCALAR = """

@@ -43,7 +43,7 @@ from dagster_ips.query.query_tree import (
     within,
 )
 from dagster_ips.query.spark_dialect import DIALECT, in_spark
-from dagster_ips.query.top_grouping import Grouping, grouping
+from dagster_ips.query.top_grouping import Grouping, grouping, why_not_kept
 
 
 class Strategy(StrEnum):
@@ -191,6 +191,8 @@ class MaintenancePlan:
             unfit = [self._result[place].name for place in found.keys if not self._is_exact(place)]
             if unfit:
                 return f"{unfit[0]} has a type that keys can't have"
+            assert isinstance(self._node, SelectBlock)  # noqa: S101  # else there are no groups
+            return why_not_kept(self._node, found) or found
         return found
 
     @property

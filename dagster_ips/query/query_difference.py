@@ -9,7 +9,7 @@ from sqlglot import exp
 from dagster_ips.query.query_text import Query, RefusedQueryError, named, read
 from dagster_ips.query.spark_dialect import DIALECT
 
-_BY_ITSELF = ("expressions", "from_", "joins", "where", "having", "qualify", "group", "with_")
+_BY_ITSELF = ("expressions", "from_", "joins", "where", "having", "group", "with_")
 """The clauses of a SELECT that are compared piece by piece; the others as a whole."""
 
 
@@ -57,7 +57,7 @@ def _differences(before: exp.Query, now: exp.Query, where: str) -> Iterator[str]
         return
     yield from _columns(before, now, where)
     yield from _relations(before, now, where)
-    for clause, what in (("where", "rows"), ("having", "groups"), ("qualify", "rows")):
+    for clause, what in (("where", "rows"), ("having", "groups")):
         old, new = _conjuncts(before.args.get(clause)), _conjuncts(now.args.get(clause))
         yield from (f"{where}only {what} with {each} are left" for each in new if each not in old)
         yield from (f"{where}{what} without {each} are no longer left out" for each in old if each not in new)

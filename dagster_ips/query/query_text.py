@@ -286,6 +286,8 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one return per k
     match node:
         case exp.With() if node.args.get("recursive"):
             return "recursive queries aren't supported"
+        case exp.Qualify():
+            return "Spark has no QUALIFY: select the window function's value in a subquery, and filter by it outside"
         case exp.Table():
             unknown = sorted(key for key, value in node.args.items() if value and key not in _OF_TABLE)
             return f"{_shown(node)}: {unknown[0].upper()} may give different rows each time" if unknown else None

@@ -125,7 +125,8 @@ class SelectBlock:
     @cached_property
     def windows(self) -> list[exp.Window]:
         """The windows that its rows or values depend on."""
-        parts = [*self.tree.selects, *(self.tree.args[key] for key in ("qualify", "order") if self.tree.args.get(key))]
+        order = self.tree.args.get("order")
+        parts = [*self.tree.selects, *([order] if order else [])]
         return [window for part in parts for window in within(part, exp.Window)]
 
     @property
@@ -161,7 +162,7 @@ class SelectBlock:
 Node: TypeAlias = Scan | Sides | SelectBlock
 
 _OF_SELECT = {
-    *("expressions", "from_", "joins", "where", "group", "having", "qualify", "distinct", "limit", "offset"),
+    *("expressions", "from_", "joins", "where", "group", "having", "distinct", "limit", "offset"),
     *("order", "sort", "cluster", "distribute", "laterals"),
 }
 _OF_JOIN = {"this", "on", "side", "kind"}
@@ -234,7 +235,7 @@ class _Builder:
         where = tree.args.get("where")
         for condition in conjuncts(where.this if where else None):
             _add_condition(block, condition)
-        for part in [*tree.selects, *(tree.args[key] for key in ("where", "having", "qualify") if tree.args.get(key))]:
+        for part in [*tree.selects, *(tree.args[key] for key in ("where", "having") if tree.args.get(key))]:
             for query in _subqueries(part):
                 self._subquery(block, query)
         for key in ("group", "order", "limit"):

@@ -137,7 +137,7 @@ def _are_exact(operands: Sequence[exp.Expr]) -> bool:
         isinstance(each, exp.Literal) and not each.is_string and "E" not in each.name.upper() for each in operands
     ]
     exact = {*exp.DataType.INTEGER_TYPES, exp.DType.DECIMAL}
-    return all(is_literal or each.type.this in exact for each, is_literal in zip(operands, literals, strict=True))
+    return all(is_literal or each.is_type(*exact) for each, is_literal in zip(operands, literals, strict=True))
 
 
 def _family(kind: exp.DataType) -> str:
@@ -189,7 +189,8 @@ class SparkSql(Spark):
         exp.DPipe: {"annotator": _joined},
         **dict.fromkeys((exp.Day, exp.WeekOfYear, exp.Year), _INTS),
         exp.Quantile: {"returns": exp.DType.DOUBLE},
-        exp.TimestampTrunc: {"returns": exp.DType.TIMESTAMP},  # whatever the type of its argument
+        exp.DateTrunc: {"returns": exp.DType.DATE},  # whatever the type of its argument
+        exp.TimestampTrunc: {"returns": exp.DType.TIMESTAMP},
         exp.Anonymous: {"annotator": lambda self, call: self._set_type(call, _TYPES.get(call.name.upper()))},
     }
 

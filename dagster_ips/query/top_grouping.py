@@ -10,7 +10,7 @@ from sqlglot import exp
 from dagster_ips.core.aggregates import EVERY_ROW, HIDDEN, Aggregate, ComputedColumn, Function
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.query.delta_terms import WEIGHT
-from dagster_ips.query.query_tree import Node, SelectBlock, plain, within
+from dagster_ips.query.query_tree import Node, SelectBlock, is_of_a_source, plain, within
 from dagster_ips.query.spark_dialect import DIALECT, in_spark
 
 _FUNCTIONS: dict[type[exp.Expr], Function] = {
@@ -26,6 +26,8 @@ _NOT_SCALAR = (
     *(exp.Query, exp.Window, exp.Lambda, exp.UDTF, exp.Explode),
     *(exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup),
 )
+_MOST_DIGITS_OF_AVERAGE = 18
+_NESTED = (exp.DType.ARRAY, exp.DType.MAP, exp.DType.STRUCT)
 _OWN, _KEPT = "ips_", "ips_is_kept"
 
 
@@ -78,6 +80,38 @@ def grouping(node: Node, names: tuple[str, ...]) -> Grouping | str:
         return "it has no aggregate"
     columns = [(expression, node.names[place]) for place, expression in keys.items()]
     return Grouping(_rows_of(node.tree, [*columns, *parts.values.items()]), names, tuple(keys), parts.kept, computed)
+
+
+def why_not_kept(block: SelectBlock, found: Grouping) -> str | None:
+    """Why a change can't be added to an aggregate of a source's own column, by that column's type; None if it can.
+
+    The types of other values are only known to the engine.
+    """
+    values = {each.alias: each.unalias() for each in found.rows.selects}
+    for function, name in found.aggregates.values():
+        value = values.get(name)
+        if (
+            isinstance(value, exp.Column)
+            and value.type
+            and is_of_a_source(block, value)
+            and _misfits(function, value.type)
+        ):
+            kind = value.type.sql(DIALECT).lower()
+            return f"{function}({value.name}) can't be maintained incrementally: its values are {kind}"
+    return None
+
+
+def _misfits(function: Function, kind: exp.DataType) -> bool:
+    """Whether a run would find that a change can't be added to this aggregate of values of this type."""
+    match function:
+        case Function.MIN | Function.MAX:
+            return kind.this in _NESTED
+        case Function.AVG if kind.is_type("decimal"):
+            return bool(kind.expressions) and int(kind.expressions[0].name) > _MOST_DIGITS_OF_AVERAGE
+        case Function.SUM | Function.AVG:
+            return kind.this not in exp.DataType.INTEGER_TYPES and not kind.is_type("decimal")
+        case _:
+            return False
 
 
 def _rows_of(tree: exp.Select, columns: Sequence[tuple[exp.Expr, str]]) -> exp.Select:
@@ -146,7 +180,7 @@ class _Parts:
 
 def _why_not_alone(block: SelectBlock, names: tuple[str, ...]) -> str | None:
     """Why a group's result row needs more than the group's own rows, or which column's name is reserved; else None."""
-    for key in ("having", "distinct", "qualify"):
+    for key in ("having", "distinct"):
         if block.tree.args.get(key):
             return f"{key.upper()} looks at whole groups"
     if block.windows:

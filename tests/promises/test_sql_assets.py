@@ -459,6 +459,58 @@ def test_a_star_in_a_query_means_the_columns_that_its_sources_have_now(
         assert lake.rows(f"media.{name}") == Counter(map(tuple, lake.sql(text).collect())), name
 
 
+def test_a_table_has_the_columns_of_its_query_in_order_and_star_leaves_hidden_ones_out(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    texts = {
+        "plays": "SELECT count(*) AS n, event_date, 10 * sum(seconds) AS tenths FROM playback GROUP BY 2",
+        "longest": "SELECT max(seconds) AS longest, event_date FROM playback GROUP BY event_date",
+        "joined": "SELECT * FROM plays JOIN longest USING (event_date)",
+        "both": "SELECT * FROM longest UNION ALL SELECT seconds, event_date FROM playback",
+    }
+    columns = {
+        "plays": ["n", "event_date", "tenths"],
+        "longest": ["longest", "event_date"],
+        "joined": ["event_date", "n", "tenths", "longest"],
+        "both": ["longest", "event_date"],
+    }
+    lake.create_playback(events(range(8)))
+    made = [ips.sql_asset(name, text, table=f"media.{name}", refresh="incremental") for name, text in texts.items()]
+    definitions = pipeline(lake.folder, lake.spark_folder, *made)
+    for _ in range(2):
+        materialize(definitions, instance, *texts)
+        for name in texts:
+            found = lake.sql(f"SELECT * FROM lake.media.{name}").columns
+            assert found[: len(columns[name])] == columns[name]
+            assert all(column.startswith("_ips_") for column in found[len(columns[name]) :])
+        joined = lake.sql("SELECT event_date, n, tenths, longest FROM lake.media.joined").collect()
+        per_day = lake.sql(
+            "SELECT event_date, count(*), 10 * sum(seconds), max(seconds) FROM lake.media.playback GROUP BY 1"
+        ).collect()
+        assert Counter(map(tuple, joined)) == Counter(map(tuple, per_day))
+        assert (
+            lake.sql("SELECT * FROM lake.media.both").count()
+            == len(per_day) + lake.sql("SELECT * FROM lake.media.playback").count()
+        )
+        lake.append(events(range(20, 24)))
+
+
+def test_a_new_column_that_star_names_is_in_rows_that_are_replaced_by_keys(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    text = "SELECT p.*, t.genre FROM playback p LEFT JOIN title t ON p.account = t.account"
+    lake.create_playback(events(range(8)))
+    lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
+    lake.sql("INSERT INTO lake.media.title SELECT DISTINCT account, 'a' FROM lake.media.playback")
+    definitions = pipeline(lake.folder, lake.spark_folder, *assets({"all": text}))
+    materialize(definitions, instance, "all")
+    lake.sql("ALTER TABLE lake.media.playback ADD COLUMN plan STRING")
+    lake.sql("UPDATE lake.media.playback SET plan = 'free' WHERE event_id = 3")
+    lake.sql("UPDATE lake.media.title SET genre = 'b' WHERE account IN (SELECT max(account) FROM lake.media.title)")
+    assert said(materialize(definitions, instance, "all"), "all")[REFRESH] == "keys"
+    assert shown(lake, "all", text) == expected(lake, text)
+
+
 @pytest.mark.slow
 def test_the_earlier_rows_of_a_source_are_read_with_its_current_columns(
     lake: Lake, instance: dg.DagsterInstance

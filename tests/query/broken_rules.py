@@ -58,7 +58,7 @@ RULES = {
     ),
     "DISTINCT isn't linear": (TERMS, 'if block.tree.args.get("distinct"):', "if False:"),
     "windows aren't linear": (TERMS, '"a window function looks at other rows" if block.windows else None', "None"),
-    "HAVING isn't combined": (GROUPS, '("having", "distinct", "qualify")', '("distinct", "qualify")'),
+    "HAVING isn't combined": (GROUPS, '("having", "distinct")', '("distinct",)'),
     "every place that changed reaches keys": (
         PLAN,
         "for scan in scans:\n            columns",
@@ -74,7 +74,6 @@ RULES = {
     ),
     "a FULL JOIN isn't followed": (TREE, 'if side in ("RIGHT", "FULL"):', 'if side == "RIGHT":'),
     "a RIGHT JOIN after another isn't followed": (TREE, 'if side in ("RIGHT", "FULL"):', 'if side == "FULL":'),
-    "QUALIFY's windows count": (TREE, 'for key in ("qualify", "order")', 'for key in ("order",)'),
     "a column with a subquery is no key": (TREE, "exp.Lambda) or expression.find(exp.Query):", "exp.Lambda):"),
     "equal values of two types are two": (TREE, "or not _are_alike(left, right):", "or False:"),
     "USING's coalesce stays in a RIGHT JOIN": (

@@ -127,7 +127,7 @@ class Queries:
                 f"{mine} IN (SELECT {its} FROM {body})",
                 f"{mine} IN (SELECT {its} FROM {body})",
                 f"{mine} IN (SELECT {its} FROM {body} GROUP BY {its} HAVING count(*) > 1)",
-                f"{mine} IN (SELECT {its} FROM {body} QUALIFY rank() OVER (ORDER BY {its}) = 1)",
+                f"{mine} IN (SELECT {its} FROM {body} ORDER BY {its} LIMIT 1)",
                 f"{mine} NOT IN (SELECT {its} FROM {body})",
                 f"{mine} {self._random.choice(['<', '=', '>='])} (SELECT {aggregate}({its}) FROM {body})",
             ]
@@ -223,8 +223,7 @@ class Queries:
             values, more = self._groups(scope, wanted, is_free=kinds is None)
             tail += more
         else:
-            values, more = self._windows(scope, wanted, is_free=kinds is None)
-            tail += more
+            values = self._windows(scope, wanted, is_free=kinds is None)
         numeric = ["int" if "bool_" not in value else "bool" for value in values]
         columns = [
             (f"c{i}", "bool" if n == "bool" else kind) for i, (n, kind) in enumerate(zip(numeric, wanted, strict=True))
@@ -263,7 +262,7 @@ class Queries:
             tail += f" HAVING count(*) > {self._random.randint(0, 2)}"
         return values, tail
 
-    def _windows(self, scope: Scope, wanted: list[str], *, is_free: bool) -> tuple[list[str], str]:
+    def _windows(self, scope: Scope, wanted: list[str], *, is_free: bool) -> list[str]:
         values = [self._pick(scope, kind) for kind in wanted]
         by = [value for value in values if "." in value][: self._random.randint(1, 2)]
         if is_free:
@@ -271,8 +270,7 @@ class Queries:
             wanted.append("int")
         elif "int" in wanted:
             values[len(wanted) - 1 - wanted[::-1].index("int")] = self._window(scope, by)
-        tail = f" QUALIFY {self._window(scope, by)} <= {self._random.randint(1, 3)}" if self._maybe(0.2) else ""
-        return values, tail
+        return values
 
 
 def random_rows(random: Random, table: str, most: int = 8) -> Rows:

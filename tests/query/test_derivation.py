@@ -56,7 +56,7 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
     ),
     ("SELECT s AS k FROM t0 WHERE a NOT IN (SELECT b FROM t3)", {"t0": [(1, 1, 1, "a")]}, {"t3": [(None, 1, "u")]}, {}),
     (
-        "SELECT s AS k, a FROM t0 WHERE a IN (SELECT b FROM t3 QUALIFY rank() OVER (ORDER BY b) = 1)",
+        "SELECT s AS k, a FROM t0 WHERE a IN (SELECT b FROM t3 ORDER BY b LIMIT 1)",
         {"t0": [(2, 1, 1, "a")], "t3": [(2, 1, "u")]},
         {"t3": [(1, 1, "u")]},
         {},
@@ -329,6 +329,7 @@ PLANS = [
     ("SELECT a, d FROM t0 NATURAL JOIN t1", ADDED, Strategy.FULL, "NATURAL JOIN"),
     ("SELECT a, f FROM t0 RIGHT JOIN t1 USING (a) JOIN t3 USING (b)", ADDED, Strategy.FULL, "USING after a RIGHT JOIN"),
     ("SELECT a FROM t0 ORDER BY a LIMIT 3", ADDED, Strategy.FULL, "LIMIT: the rows it takes"),
+    ("SELECT a, sum(s) AS n FROM t0 GROUP BY a", ADDED, Strategy.KEYS, "sum(s) can't be maintained incrementally"),
     ("SELECT * FROM t0 x, t1 y WHERE x.a < y.a", ADDED, Strategy.FULL, "two columns with the same name"),
     ("SELECT a, sum(b) AS n FROM t0 GROUP BY ROLLUP (a)", ADDED, Strategy.FULL, "ROLLUP"),
     ("SELECT a, sum(b) AS n FROM t0 GROUP BY a WITH ROLLUP", ADDED, Strategy.FULL, "ROLLUP"),
@@ -495,6 +496,18 @@ def test_an_expression_that_spark_may_give_another_type_leads_to_no_key(computed
     assert step.strategy is Strategy.FULL
 
 
+@pytest.mark.parametrize(
+    ("aggregate", "kind"),
+    [("sum", "double"), ("avg", "float"), ("avg", "decimal(20,2)"), ("sum", "string"), ("max", "array<int>")],
+)
+def test_an_aggregate_of_a_type_that_no_change_can_be_added_to_is_not_combined(aggregate: str, kind: str) -> None:
+    columns = [[QueryColumn("a", "int"), QueryColumn("v", kind), QueryColumn("i", "int")]]
+    texts = [f"SELECT a, {each} AS n FROM t GROUP BY a" for each in (f"{aggregate}(v)", f"{aggregate}(i)")]
+    steps = [MaintenancePlan(read(text), columns).step({0: ADDED}, known_before=frozenset()) for text in texts]
+    assert [step.strategy for step in steps] == [Strategy.KEYS, Strategy.COMBINE]
+    assert f"{aggregate}(v) can't be maintained incrementally: its values are {kind[:5]}" in steps[0].reason
+
+
 def test_floats_are_no_keys_and_equal_values_of_two_types_are_not_interchangeable() -> None:
     query = read("SELECT x.f AS k, count(DISTINCT y.b) AS n FROM x JOIN y ON x.i = y.t GROUP BY x.f")
     columns = [
@@ -605,6 +618,8 @@ def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() ->
         ("SELECT a, b FROM t ORDER BY 1 LIMIT 3", "LIMIT"),
         ("SELECT *, a + 1 AS b FROM t ORDER BY 1, 2 LIMIT 3", "LIMIT"),
         (f"SELECT a FROM t WHERE {' OR '.join(f'a = {i} AND b > {i}' for i in range(3000))}", "nested too deeply"),
+        ("SELECT a FROM t ORDER BY a.all LIMIT 3", "LIMIT"),
+        ("SELECT a FROM t QUALIFY rank() OVER (ORDER BY a) = 1", "Spark has no QUALIFY"),
         ("SELECT * FROM t TABLESAMPLE (10 PERCENT)", "SAMPLE"),
         ("SELECT * FROM t VERSION AS OF 3", "VERSION"),
         ("SELECT * FROM t PIVOT (sum(a) FOR b IN (1, 2))", "PIVOT"),

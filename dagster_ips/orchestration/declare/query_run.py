@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dagster_ips.core.aggregates import WEIGHT
+from dagster_ips.core.aggregates import WEIGHT, shown
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.ranges import quoted
 from dagster_ips.core.spark_plan import PlanUnreadableError
 from dagster_ips.core.write_mode import Append, Combine, Replace, ReplaceKeys
 from dagster_ips.errors import AggregateError, QueryNotDerivedError, UnresolvedQueryError
@@ -115,10 +116,10 @@ class QueryRun:
         another place where ``*`` lists the columns of a side of a UNION.
         """
         before = [view.columns_before for view in self.views]
-        known = [names for names in before if names is not None]
+        known = [shown(names) for names in before if names is not None]
         if len(known) < len(before):
             return False
-        if all(names == view.columns for names, view in zip(known, self.views, strict=True)):
+        if all(names == shown(view.columns) for names, view in zip(known, self.views, strict=True)):
             return True
         columns, has_defaults = [], False
         for names, view in zip(known, self.views, strict=True):
@@ -129,7 +130,7 @@ class QueryRun:
 
     @cached_property
     def _plan(self) -> MaintenancePlan:
-        columns = [[QueryColumn(*each) for each in types_of(view.source)] for view in self.views]
+        columns = [[QueryColumn(*each) for each in types_of(_shown(view, view.source))] for view in self.views]
         result = tuple(QueryColumn(*each) for each in types_of(self._as_given))
         plan = MaintenancePlan(self.query, columns, result)
         if plan.refused is None:
@@ -216,7 +217,8 @@ class QueryRun:
         assert self._grouping is not None  # noqa: S101  # callers have checked it
         named = rows.toDF(*_row_names(self._grouping, self._result))
         aggregates = Aggregates.over(named, self._combine, table=self.asset)
-        return aggregates.groups(named)
+        hidden = [name for name in aggregates.columns if name not in self._names]
+        return aggregates.groups(named).select(*map(quoted, [*self._names, *hidden]))
 
     def _weighted(self, step: MaintenanceStep) -> DataFrame:
         assert self._grouping is not None  # noqa: S101  # as above
@@ -229,16 +231,22 @@ class QueryRun:
         frames = dict(more or {})
         for source, view in enumerate(self.views):
             if after(source) in reads:
-                frames[after(source)] = view.source
+                frames[after(source)] = _shown(view, view.source)
             if before(source) in reads:
                 was = view.before
                 assert was is not None  # noqa: S101  # a step reads only known previous states
-                frames[before(source)] = was
+                frames[before(source)] = _shown(view, was)
             if added(source) in reads:
-                frames[added(source)] = view.added
+                frames[added(source)] = _shown(view, view.added)
             if removed(source) in reads:
-                frames[removed(source)] = view.removed
+                frames[removed(source)] = _shown(view, view.removed)
         return query_over(self.views[0].session, text, frames, asset=self.asset)
+
+
+def _shown(view: IcdcView, rows: DataFrame) -> DataFrame:
+    """``rows`` of a view without the hidden columns that the table of another query has."""
+    hidden = set(view.columns) - set(shown(view.columns))
+    return rows.drop(*hidden) if hidden else rows
 
 
 def _text(query: exp.Query | None) -> str:
