@@ -463,7 +463,7 @@ def _require_own_work_only(now: TableMetadata, branch: Branch, before: TableMeta
 
 
 def require_not_staged(now: TableMetadata, branch: Branch, asset: str) -> None:
-    """Fail if commits to ``branch`` aren't on it, and on no other branch either.
+    """Fail if the attempt that wrote to ``branch``, which has none of its commits, made commits all the same.
 
     Raises:
         DeclarationError: they were staged for an audit, as a setting of the session asks for.
