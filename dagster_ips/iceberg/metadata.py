@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
+from pyiceberg.exceptions import ValidationError
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.columns import Column, Kind, ListOf, MapOf, Struct, fit
@@ -444,7 +445,7 @@ def _field(raw: dict[str, Any]) -> NestedField | None:
     """A column as PyIceberg represents it; None for a type that it can't load (``variant``, ``geometry``)."""
     try:
         return schema.Schema.model_validate({"type": "struct", "fields": [raw]}).fields[0]
-    except ValueError:
+    except (ValueError, ValidationError):
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 import struct
 import tempfile
@@ -47,6 +48,7 @@ from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.column_ranges import change_range, partition_values
+from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.state.store import MemoryEdgeStore
 from tests.iceberg.sources import TABLE, TARGET, Source, numbered
 from tests.iceberg.test_appended_histories import check_range
@@ -231,6 +233,16 @@ def test_a_range_over_a_struct_a_list_or_a_map_is_refused_before_anything_is_cap
 ) -> None:
     with pytest.raises(UnorderedColumnError, match=rf"{column}.*no minimum and maximum.*top-level columns"):
         EveryType(tmp_path).capture(column)
+
+
+@pytest.mark.parametrize("kind", ["variant", "geometry(EPSG:4326)", "geography(srid:4326, karney)"])
+def test_a_column_of_a_type_that_pyiceberg_cannot_load_leaves_the_other_columns_readable(kind: str) -> None:
+    fields = [{"id": 1, "name": "number", "type": "int"}, {"id": 2, "name": "place", "type": kind}]
+    raw = {"schema-id": 0, "type": "struct", "fields": [{**field, "required": False} for field in fields]}
+    known = {"format-version": 3, "table-uuid": "u", "location": "file:///t", "schemas": [raw]}
+    metadata = TableMetadata.parse(TABLE, "file:///t/m.json", json.dumps(known).encode())
+    assert list(metadata.columns) == ["number"]
+    assert metadata.column_types == {"number": "int", "place": kind}
 
 
 def test_a_range_over_a_field_of_a_struct_is_refused_before_anything_is_captured(tmp_path: Path) -> None:
