@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from dagster_ips.core.ranges import Bound, Predicate
+from dagster_ips.core.ranges import Bound, Predicate, extreme
 
 
 class ColumnKind(StrEnum):
@@ -32,6 +32,20 @@ class Span:
     has_null: bool | None = False
     is_exact: bool = False
 
+    @classmethod
+    def around(cls, spans: Sequence[Span]) -> Span:
+        """The smallest span that holds all values of ``spans``, of which there must be at least one.
+
+        Example:
+            >>> Span.around([Span(1, 3), Span(5, 9), Span(None, None, has_null=True, is_exact=True)])
+            Span(lower=1, upper=9, has_null=None, is_exact=False)
+        """
+        valued = [each for each in spans if not each.holds_only_nulls]
+        if not valued:
+            return spans[0]
+        lower, upper = extreme(min, [each.lower for each in valued]), extreme(max, [each.upper for each in valued])
+        return cls(lower, upper, has_null=False if all(each.has_null is False for each in spans) else None)
+
     @property
     def holds_only_nulls(self) -> bool:
         """Whether no row has a value."""
@@ -50,6 +64,17 @@ class Span:
         """Whether a value, other than null, may be in both; so it is on a side where one of them is open."""
         ends = ((self.lower, other.upper), (other.lower, self.upper))
         return all(lower is None or upper is None or lower <= upper for lower, upper in ends)  # type: ignore[operator]  # of one column
+
+    def may_share(self, other: Span) -> bool:
+        """As ``may_meet``, but null is a value like any other.
+
+        Example:
+            >>> Span(1, 3).may_share(Span(4, 9)), Span(1, 3, has_null=None).may_share(Span(4, 9, has_null=True))
+            (False, True)
+        """
+        if self.has_null is not False and other.has_null is not False:
+            return True
+        return not (self.holds_only_nulls or other.holds_only_nulls) and self.may_meet(other)
 
 
 @dataclass(frozen=True, slots=True)

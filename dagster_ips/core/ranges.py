@@ -111,8 +111,8 @@ class ChangeRange:
         """Unite one ``(lower, upper)`` per changed file; a None leaves that side open. No files give ``nothing``."""
         if not bounds:
             return cls.everything(column) if has_null else cls.nothing(column)
-        lowest = _extreme(min, [lower for lower, _ in bounds])
-        highest = _extreme(max, [upper for _, upper in bounds])
+        lowest = extreme(min, [lower for lower, _ in bounds])
+        highest = extreme(max, [upper for _, upper in bounds])
         if lowest is None or highest is None:
             kind = RangeKind.UNBOUNDED
         return cls(column, kind, lowest, highest, has_null)
@@ -220,7 +220,7 @@ def _at_most(name: str, upper: Bound) -> str:
     return f"{name} <= {literal(_highest_equal(upper))}"
 
 
-def _extreme(pick: Callable[[list[Any]], Bound], values: list[Bound | None]) -> Bound | None:
+def extreme(pick: Callable[[list[Any]], Bound], values: list[Bound | None]) -> Bound | None:
     """The lowest or highest of one column's values; None, an open side, if any of them is None."""
     return None if any(value is None for value in values) else pick(values)
 

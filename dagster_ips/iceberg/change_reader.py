@@ -332,14 +332,14 @@ class _Difference:
 
     @cached_property
     def _own_reach(self) -> DeleteReach:
-        return DeleteReach.of(self._own_deletes)
+        return DeleteReach.of(self._own_deletes, self.metadata)
 
     @cached_property
     def _changed(self) -> DeleteReach:
         """What the delete files that are live at only one end may apply to."""
         if not (self.interval.abandoned or self._own_deletes):
             return DeleteReach()
-        return DeleteReach.of([*self._came(Content.DELETES), *self._went(Content.DELETES)])
+        return DeleteReach.of([*self._came(Content.DELETES), *self._went(Content.DELETES)], self.metadata)
 
     def _was_deleted_from(self, data: ManifestEntry) -> bool:
         """Whether a row of the file may have been deleted or restored between the interval's ends.

@@ -1,7 +1,8 @@
 """Which data files a delete file may apply to.
 
 Source: Iceberg table spec, "Scan Planning": by path where a delete file is for one data file, else by partition, and
-for equality deletes of an unpartitioned spec everywhere.
+for equality deletes of an unpartitioned spec everywhere. Equality deletes apply to older files only, and not to files
+that can't have such values, as the bounds of both tell; so Iceberg's ``DeleteFileIndex`` plans scans.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from dagster_ips.core.partition_keys import Span
+from dagster_ips.iceberg.file_spans import span
 from dagster_ips.iceberg.manifests import ManifestEntry, ManifestRow
+from dagster_ips.iceberg.metadata import TableMetadata
 
 _EQUALITY_DELETES = 2
 _ORDERED = {int, str}
@@ -30,45 +34,86 @@ def partition_key(entry: ManifestEntry) -> PartitionKey:
 
 
 @dataclass(frozen=True)
+class EqualDeletes:
+    """Equality deletes by the same columns: they apply to files before ``before`` with values in ``spans``.
+
+    ``before`` is a sequence number; None if it is unknown. The spans of columns that can't be interpreted are left out.
+    """
+
+    table: TableMetadata
+    before: int | None
+    spans: Mapping[str, Span]
+
+    @classmethod
+    def of(cls, deletes: Sequence[ManifestEntry], ids: Iterable[int], table: TableMetadata) -> EqualDeletes:
+        """What ``deletes``, of which there is at least one, delete by the columns with these ``ids``."""
+        files = [delete.data_file() for delete in deletes]
+        names = [name for name, column in table.columns.items() if column.field_id in ids]
+        spans = {name: Span.around([span(file, table, name) for file in files]) for name in names}
+        numbers = [delete.sequence_number for delete in deletes]
+        return cls(table, max(numbers) if all(numbers) else None, spans)
+
+    def may_apply_to(self, data: ManifestEntry) -> bool:
+        """Whether one of them may apply to the data file, if it is in a partition that they apply to."""
+        if self.before is not None and data.sequence_number >= self.before:
+            return False
+        file = data.data_file()
+        return all(span(file, self.table, name).may_share(deleted) for name, deleted in self.spans.items())
+
+
+@dataclass(frozen=True)
 class DeleteReach:
-    """What a set of delete files may apply to; ``scopes`` are the partitions of those that name a single data file."""
+    """What a set of delete files may apply to; ``scopes`` are the partitions of those that name a single data file.
+
+    ``equal`` are equality deletes by the partition that they apply to; None stands for every partition.
+    """
 
     paths: AbstractSet[str] = frozenset()
     scopes: AbstractSet[PartitionKey] = frozenset()
     partitions: AbstractSet[PartitionKey] = frozenset()
-    is_everywhere: bool = False
+    equal: Mapping[PartitionKey | None, Sequence[EqualDeletes]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, deletes: Iterable[ManifestEntry]) -> DeleteReach:
-        """What ``deletes`` may apply to; without deletes, nothing."""
-        paths, scopes, partitions, everywhere = set(), set(), set(), False
+    def of(cls, deletes: Iterable[ManifestEntry], table: TableMetadata) -> DeleteReach:
+        """What ``deletes`` of the table may apply to; without deletes, nothing."""
+        paths, scopes, partitions = set(), set(), set()
+        equal: dict[PartitionKey | None, dict[tuple[int, ...], list[ManifestEntry]]] = {}
         for delete in deletes:
             key, path = partition_key(delete), data_file_of(delete)
             if path is not None:
                 paths.add(path)
                 scopes.add(key)
+            elif _is_equality(delete):
+                ids = tuple(sorted(delete.raw["data_file"].get("equality_ids") or ()))
+                equal.setdefault(None if _is_global(delete) else key, {}).setdefault(ids, []).append(delete)
             else:
                 partitions.add(key)
-                everywhere |= _is_global(delete)
-        return cls(paths, scopes, partitions, everywhere)
+        of_each = {
+            where: [EqualDeletes.of(alike, ids, table) for ids, alike in by_ids.items()]
+            for where, by_ids in equal.items()
+        }
+        return cls(paths, scopes, partitions, of_each)
 
     def without_paths(self, paths: AbstractSet[str]) -> DeleteReach:
         """What is left to look for once the files ``paths`` have been handled."""
         left = self.paths - paths
-        return DeleteReach(left, self.scopes if left else frozenset(), self.partitions, self.is_everywhere)
+        return replace(self, paths=left, scopes=self.scopes if left else frozenset())
 
     @property
     def is_nowhere(self) -> bool:
         """Whether it can't apply to anything."""
-        return not (self.paths or self.partitions or self.is_everywhere)
+        return not (self.paths or self.partitions or self.equal)
 
     def covers(self, data: ManifestEntry) -> bool:
         """Whether any of the delete files may apply to the data file."""
-        return self.is_everywhere or data.path in self.paths or partition_key(data) in self.partitions
+        key = partition_key(data)
+        if data.path in self.paths or key in self.partitions:
+            return True
+        return any(each.may_apply_to(data) for where in (None, key) for each in self.equal.get(where, ()))
 
     def may_cover_files_of(self, row: ManifestRow) -> bool:
         """Whether the manifest may list a covered file, according to its partition summaries."""
-        if self.is_everywhere:
+        if None in self.equal:
             return True
         keys, ends = self._by_spec.get(row["partition_spec_id"], ([], []))
         summaries = row.get("partitions")
@@ -82,7 +127,7 @@ class DeleteReach:
     def _by_spec(self) -> Mapping[int, tuple[list[tuple[Any, ...]], list[tuple[Any, Any] | None]]]:
         """The partitions by spec; and for each field the lowest and highest value, None if they have no plain order."""
         found: dict[int, list[tuple[Any, ...]]] = {}
-        for spec, values in self.scopes | self.partitions:
+        for spec, values in self.scopes | self.partitions | {key for key in self.equal if key is not None}:
             found.setdefault(spec, []).append(values)
         return {spec: (keys, [_ends(each) for each in zip(*keys, strict=False)]) for spec, keys in found.items()}
 
@@ -104,7 +149,7 @@ def applying_to(deletes: Iterable[ManifestEntry], data: Iterable[ManifestEntry])
 def data_file_of(delete: ManifestEntry) -> str | None:
     """The data file that the delete file is for; None if it isn't for a single one."""
     file = delete.raw["data_file"]
-    if file["content"] == _EQUALITY_DELETES:
+    if _is_equality(delete):
         return None
     if file.get("referenced_data_file"):
         return str(file["referenced_data_file"])
@@ -112,11 +157,15 @@ def data_file_of(delete: ManifestEntry) -> str | None:
     return lower.decode() if lower is not None and lower == upper else None
 
 
+def _is_equality(delete: ManifestEntry) -> bool:
+    return bool(delete.raw["data_file"]["content"] == _EQUALITY_DELETES)
+
+
 def _is_global(delete: ManifestEntry) -> bool:
     """Whether it is an equality delete of an unpartitioned spec: one whose fields, if any, are all void."""
     spec = json.loads(delete.manifest.get("partition-spec", "[]"))
     transforms = {field["transform"] for field in spec} if spec else set(delete.raw["data_file"]["partition"])
-    return bool(delete.raw["data_file"]["content"] == _EQUALITY_DELETES) and transforms <= {"void"}
+    return _is_equality(delete) and transforms <= {"void"}
 
 
 def _bound(bounds: list[dict[str, Any]] | None) -> bytes | None:

@@ -73,7 +73,8 @@ def delete_positions(table: HistoryTable, positions: Mapping[str, Sequence[int]]
 def delete_equal(table: HistoryTable, column: Field, value: pa.Array, beside: LiveFile | None) -> None:
     """Add an equality delete file for rows with ``value`` in ``column``: in the partition of ``beside`` or in all."""
     rows = pa.table([value], schema=pa.schema([_arrow(column.name, value.type, column.id)]))
-    _commit_deletes(table, beside, rows, content=2, equality_ids=[column.id])
+    bounds = {} if value.null_count else {column.id: (_as_bound(value),) * 2}
+    _commit_deletes(table, beside, rows, content=2, bounds=bounds, equality_ids=[column.id])
 
 
 def set_properties(table: HistoryTable, properties: Mapping[str, str]) -> None:
@@ -171,6 +172,14 @@ def _commit_deletes(  # noqa: PLR0913  # the parts of a delete file
     raw["current-snapshot-id"] = raw["refs"]["main"]["snapshot-id"] = snapshot_id
     raw["snapshot-log"].append({"snapshot-id": snapshot_id, "timestamp-ms": snapshot["timestamp-ms"]})
     _replace_metadata(table, raw)
+
+
+def _as_bound(value: pa.Array) -> bytes:
+    """The only value of the array as a bound. Source: Iceberg table spec, "Appendix D: Single-value serialization"."""
+    if pa.types.is_string(value.type):
+        return str(value[0].as_py()).encode()
+    number = value.cast(pa.int32()) if pa.types.is_date32(value.type) else value
+    return int(number[0].as_py()).to_bytes(value.type.bit_width // 8, "little", signed=True)
 
 
 def _summary(head: Json, deleted: int, content: int) -> dict[str, str]:

@@ -21,6 +21,7 @@ from dagster_ips.core.limits import Limits
 from dagster_ips.errors import SourceExpiredError
 from dagster_ips.iceberg.avro import SCHEMA_KEY, read_avro, write_avro
 from dagster_ips.iceberg.bites import appended_bite
+from dagster_ips.iceberg.column_ranges import change_range
 from dagster_ips.iceberg.manifests import Status
 from tests.iceberg.sources import TABLE, Row, Source, numbered
 
@@ -248,6 +249,20 @@ def delete_by_equality(source: Source, *numbers: int) -> None:
             manifest.write_bytes(write_avro({**old.header, "content": "deletes"}, deletes))
     path.write_bytes(write_avro(file.header, file.records))
     set_operation(source, "delete")
+
+
+def test_deletes_by_equality_in_a_table_without_partitions_leave_files_with_other_values_unread(tmp_path: Path) -> None:
+    source = Source(tmp_path, format_version="2")
+    for numbers in ((1, 2, 3), (4, 5, 6), (7, 8, 9)):
+        source.append(of_one_day(*numbers))
+    source.capture_and_consume()
+    delete_by_equality(source, 5)
+    files = source.capture().files
+    assert [file.record_count for file in files.changes.touched] == [3]
+    table = source.lake.load(TABLE, asset="daily")
+    found = change_range(files.changes, table, "number")
+    assert (found.lower, found.upper) == (4, 6)
+    assert len(files.deletes) == 1
 
 
 def compact_into_another_spec(source: Source) -> None:
