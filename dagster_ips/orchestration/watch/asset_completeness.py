@@ -26,13 +26,15 @@ from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, Watche
 class Tick:
     """A tick: Dagster's asset graph (which has no public type), the instance, and when the tick began.
 
-    ``found`` holds what was found in it, by asset: many assets may be made of the same upstream.
+    ``found`` holds what was found in it, by asset, and ``known`` what of that is certain: many assets may be made of
+    the same upstream.
     """
 
     graph: Any
     instance: DagsterInstance
     began: dt.datetime
     found: dict[dg.AssetKey, dt.datetime | None] = field(default_factory=dict, compare=False, repr=False)
+    known: dict[dg.AssetKey, dt.datetime | None] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Completeness:
 
     consumers: Mapping[dg.AssetKey, WatchedInputs]
     outside: Mapping[dg.AssetKey, OutsideWatch]
+    _last: list[Tick] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def knows(self, key: dg.AssetKey) -> bool:
         """Whether the asset is a consumer or an outside table, so that ``of`` can be called for it."""
@@ -69,22 +72,41 @@ class Completeness:
         Raises:
             IpsError: a table can't be read, or doesn't show its completeness though it is declared to.
         """
-        found = self._of(key, tick)
-        # A run may have published after the tables were read and before the cursors were.
-        return None if any(watched.moved(tick=tick.began) for watched in self._watched(key)) else found
+        tick = self._tick(tick)
+        if key not in tick.known:
+            found = self._of(key, tick)
+            # A run may have published after the tables were read and before the cursors were.
+            tick.known[key] = None if self._have_moved(key, tick) else found
+        return tick.known[key]
 
-    def _watched(self, key: dg.AssetKey) -> list[WatchedTables]:
+    def _tick(self, tick: Tick) -> Tick:
+        """The tick as an asset before has left it, if there was one in it."""
+        last = self._last[0] if self._last else None
+        if last is not None and (last.began, last.instance) == (tick.began, tick.instance):
+            return last
+        self._last[:] = [tick]
+        return tick
+
+    def _have_moved(self, key: dg.AssetKey, tick: Tick) -> bool:
+        """Whether a table that counts for the asset has changed since the tick began.
+
+        Those of upstreams about which that is known already aren't looked up again.
+        """
         if key not in self.consumers:
-            return [self.outside[key].watched]
-        to_see, seen, found = [key], set[dg.AssetKey](), dict[int, WatchedTables]()
+            return self.outside[key].watched.moved([self.outside[key].table], tick=tick.began)
+        to_see, seen, tables = [key], set[dg.AssetKey](), dict[int, tuple[WatchedTables, set[str]]]()
         while to_see:
             key = to_see.pop()
-            if key in self.consumers and key not in seen:
+            if key in tick.known:
+                if tick.known[key] != tick.found[key]:
+                    return True
+            elif key in self.consumers and key not in seen:
                 seen.add(key)
                 consumer = self.consumers[key]
-                found[id(consumer.watched)] = consumer.watched
+                _, names = tables.setdefault(id(consumer.watched), (consumer.watched, set()))
+                names.update([consumer.consumer.table, *(tracked.table for tracked in consumer.inputs)])
                 to_see += [dg.AssetKey.from_user_string(tracked.upstream) for tracked in consumer.inputs]
-        return list(found.values())
+        return any(watched.moved(names, tick=tick.began) for watched, names in tables.values())
 
     def _of(self, key: dg.AssetKey, tick: Tick) -> dt.datetime | None:
         if key not in tick.found:

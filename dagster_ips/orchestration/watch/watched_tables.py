@@ -57,9 +57,10 @@ class WatchedTables:
             last = self._located = (tick, self.catalog.open_for_ticks().locate(sorted(self.names)))
         return last[1]
 
-    def moved(self, *, tick: dt.datetime) -> bool:
-        """Whether any table has changed since ``tick`` read the pointers."""
-        return self.located(tick=tick).found != self.pointers()
+    def moved(self, names: Iterable[str], *, tick: dt.datetime) -> bool:
+        """Whether any of the tables ``names`` has changed since ``tick`` read the pointers."""
+        then, now = self.located(tick=tick).found, self.catalog.open_for_ticks().locate(sorted(names)).found
+        return any(then.get(name) != now.get(name) for name in names)
 
     def pointers(self) -> Mapping[str, str]:
         """Where each table's current metadata.json is now, without tables for which that is unknown."""

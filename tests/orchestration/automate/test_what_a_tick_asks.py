@@ -1,0 +1,66 @@
+"""A tick asks catalog and storage for what is new, and not anew for each asset."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+import dagster_ips as ips
+from dagster_ips.iceberg.catalog import LakeCatalog
+from tests.orchestration.watch.test_pending import Tables
+from tests.support.lake import events
+
+DAY = dt.timedelta(days=1)
+
+
+def _stage(number: int, upstream: str, **more: Any) -> dg.AssetsDefinition:  # noqa: ANN401  # arguments of an asset
+    metadata = ips.append() | ips.table(f"media.stage_{number}")
+
+    @dg.asset(name=f"stage_{number}", ins={"rows": ips.incremental(upstream)}, metadata=metadata, **more)
+    def stage(rows: ips.IcdcView) -> object:
+        return rows.added
+
+    return stage
+
+
+def _tick(tables: Tables, stages: Sequence[dg.AssetsDefinition], instance: dg.DagsterInstance) -> None:
+    catalog = ips.IcebergCatalog(folder=str(tables.folder))
+    manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect(server_folder="unused"))
+    playback = ips.iceberg_asset("playback", table="media.playback", valid_through="event_date")
+    defs = ips.with_incremental(dg.Definitions([playback, *stages], resources={"io_manager": manager}))
+    dg.evaluate_automation_conditions(defs, instance)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    tables = Tables(tmp_path)
+    tables.create("playback")
+    tables.append(events(range(3)))
+    for number in range(20):
+        tables.create(f"stage_{number}")
+    return tables
+
+
+def test_up_to_when_each_stage_is_complete_takes_a_few_tables_and_not_all(
+    tables: Tables, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    original = LakeCatalog.metadata_locations
+
+    def asking(self: LakeCatalog, names: Sequence[str]) -> dict[str, str]:
+        asked.extend(names)
+        return original(self, names)
+
+    monkeypatch.setattr(LakeCatalog, "metadata_locations", asking)
+    upstreams = ["playback", *(f"stage_{number}" for number in range(19))]
+    stages = [
+        _stage(number, upstream, automation_condition=ips.valid_through(upstream, every=DAY) & ips.pending())
+        for number, upstream in enumerate(upstreams)
+    ]
+    _tick(tables, stages, instance)
+    assert len(asked) <= 4 * len(stages)
