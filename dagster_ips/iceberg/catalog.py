@@ -108,6 +108,12 @@ class LakeCatalog:
         found = cls(name, {}).client
         return cls(name, dict(found.properties))
 
+    def reading_once(self) -> LakeCatalog:
+        """This catalog for one step, as ``Storage.reading_once``."""
+        found = replace(self)
+        vars(found).update(client=self.client, _vended=self._vended, storage=self.storage.reading_once())
+        return found
+
     def spark_configuration(self) -> dict[str, str]:
         """The Spark configuration of the same catalog under the same name.
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ class Storage:
     """Reads and writes whole files with the catalog's own storage configuration; reads wait with ``patience``.
 
     Every file is read or written for a ``table``. What ``vended`` knows for that table is used for it, unless the file
-    is in ``own_folder``, which is the client's and not the server's.
+    is in ``own_folder``, which is the client's and not the server's. With ``manifests``, those that were read are kept.
     """
 
     properties: Mapping[str, str] = field(repr=False)
@@ -42,7 +42,14 @@ class Storage:
     patience: Patience | None = None
     vended: Callable[[str], Vended] | None = field(default=None, repr=False)
     own_folder: str | None = None
+    manifests: dict[str, bytes] | None = field(default=None, repr=False, compare=False)
     _ios: dict[tuple[object, ...], FileIO] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def reading_once(self) -> Storage:
+        """The same for one step or tick, which reads each manifest and manifest list once: they never change."""
+        found = replace(self, manifests={})
+        vars(found).update(_ios=self._ios)  # Its connections are shared.
+        return found
 
     def read(self, location: str, *, table: str) -> bytes:
         """The file's content.
@@ -52,6 +59,13 @@ class Storage:
             UnsupportedTableError: PyIceberg would read another file instead.
             CatalogUnreachableError: the storage did not answer, or not in time. The file may be intact.
         """
+        if self.manifests is None or not location.endswith(".avro"):
+            return self._read(location, table)
+        if location not in self.manifests:
+            self.manifests[location] = self._read(location, table)
+        return self.manifests[location]
+
+    def _read(self, location: str, table: str) -> bytes:
         try:
             with self._reaching(f"reading {location}"):
                 content = partial(self._content, location, table)

@@ -132,7 +132,8 @@ class Runs:
         started, run = time.monotonic(), running.run
         inputs = consumer.tracked(running.job_def.asset_layer.asset_graph, running.instance)
         self._require_unmoved(consumer)
-        captured = Capturer(self.lake, self.store, self.icdc_namespace).capture(
+        lake = self.lake.reading_once()
+        captured = Capturer(lake, self.store, self.icdc_namespace).capture(
             consumer.name,
             [_with_wishes(tracked, run.tags, consumer.name) for tracked in inputs.values()],
             target=consumer.table,
@@ -154,7 +155,7 @@ class Runs:
                 running.log.info(
                     "%s: the run's partitions took %d of %d rows captured", name, rows.taken, rows.captured
                 )
-        return self._captured(consumer, running, views, started)
+        return self._captured(consumer, running, views, started, lake)
 
     def _require_unmoved(self, consumer: Consumer) -> None:
         if self.staged is not None:
@@ -186,9 +187,9 @@ class Runs:
         if not others:
             return {first.name: self.capture(first, running)}
         started, run = time.monotonic(), running.run
-        names = ", ".join(each.name for each in consumers)
+        names, lake = ", ".join(each.name for each in consumers), self.lake.reading_once()
         captured = capture_together(
-            Capturer(self.lake, self.store, self.icdc_namespace),
+            Capturer(lake, self.store, self.icdc_namespace),
             [Output(each.name, each.table, each.maker) for each in consumers],
             [_with_wishes(tracked, run.tags, names) for tracked in first.inputs.values()],
             asked_for=_wish(Mode, run.tags, MODE_TAG, names),
@@ -198,7 +199,7 @@ class Runs:
         weighs = any(each.weighs_live_rows for each in consumers)
         views = _views_of_tables(captured, list(first.inputs), self.session(), self.lake.name, weighs_live_rows=weighs)
         return {
-            each.name: self._captured(each, running, views[each.name], started)
+            each.name: self._captured(each, running, views[each.name], started, lake)
             for each in consumers
             if each.name in views
         }
@@ -226,6 +227,7 @@ class Runs:
         running: dg.AssetExecutionContext | dg.OpExecutionContext,
         views: Mapping[str, IcdcView],
         started: float,
+        lake: LakeCatalog,
     ) -> RunInputs:
         graph = running.job_def.asset_layer.asset_graph
         if missing := without_triggers(consumer.key, graph):
@@ -237,17 +239,23 @@ class Runs:
         # Only unpartitioned assets are rewound and reset. Partitions are recomputed by a backfill, which is a cascade.
         edges = [] if consumer.is_partitioned else [capture.edge for _, capture in consumed]
         again = [edge for edge, state in self.store.get_many(edges).items() if state.was_changed_by_person]
-        target = self.lake.find(consumer.table)
+        target = lake.find(consumer.table)
         cascade = self.staged.cascade if self.staged else cascade_of(running, consumed, target, read_again=again)
-        valid_through = self._completion(consumer, running).after(found)
+        valid_through = self._completion(consumer, running, lake.storage, target).after(found)
         seconds, declared = time.monotonic() - started, consumer.maker.declared
         captured = RunInputs(views, seconds, cascade, valid_through, declared=declared)
-        return replace(captured, by_partition=_counts(self.lake.storage, captured))
+        return replace(captured, by_partition=_counts(lake.storage, captured))
 
-    def _completion(self, consumer: Consumer, running: dg.AssetExecutionContext | dg.OpExecutionContext) -> Completion:
+    def _completion(
+        self,
+        consumer: Consumer,
+        running: dg.AssetExecutionContext | dg.OpExecutionContext,
+        storage: Storage,
+        target: TableMetadata | None,
+    ) -> Completion:
         if not consumer.is_partitioned:
-            return Completion(self.lake.storage)
-        watch = PartitionWatch(self.lake.storage, self.store, consumer.name, self.lake.find(consumer.table))
+            return Completion(storage)
+        watch = PartitionWatch(storage, self.store, consumer.name, target)
         partitions = running.job_def.asset_layer.asset_graph.get(consumer.key).partitions_def
         return Completion(self.lake.storage, watch, last_window_end(partitions))
 

@@ -118,7 +118,7 @@ class Completeness:
             return self._of_consumer(self.consumers[key], tick)
         watch = self.outside[key]
         table = watch.watched.table(watch.table, tick=tick.began)
-        storage = watch.watched.catalog.open_for_ticks().storage
+        storage = watch.watched.storage(tick=tick.began)
         return time_at(storage, table, watch.event_time, _head(table, MAIN))
 
     def _of_consumer(self, consumer: WatchedInputs, tick: Tick) -> dt.datetime | None:
@@ -139,7 +139,7 @@ class Completeness:
 
 
 def _completion(consumer: WatchedInputs, tick: Tick) -> Completion:
-    storage = consumer.watched.catalog.open_for_ticks().storage
+    storage = consumer.watched.storage(tick=tick.began)
     if not consumer.consumer.is_partitioned:
         return Completion(storage)
     target = consumer.watched.table(consumer.consumer.table, tick=tick.began)

@@ -23,6 +23,7 @@ from dagster_ips.iceberg.catalog import LakeCatalog, Located
 from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import taken_back, target_history
+from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.declare.consumers import Consumer
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.resources import IcebergCatalog
@@ -46,6 +47,7 @@ class WatchedTables:
     errors: dict[str, IpsError] = field(default_factory=dict)
     failed: dict[str, Mapping[str, str]] = field(default_factory=dict)
     _located: tuple[dt.datetime, Located] | None = None
+    _storage: tuple[dt.datetime, Storage] | None = None
     _states: tuple[dt.datetime, Mapping[Edge, EdgeState]] | None = None
     last_published: dict[str, tuple[str, Mapping[str | None, TargetMark | None]]] = field(default_factory=dict)
     older_rows: dict[str, tuple[tuple[str, str | None, str | None], OlderRows | None]] = field(default_factory=dict)
@@ -55,6 +57,13 @@ class WatchedTables:
         last = self._located
         if last is None or last[0] != tick:
             last = self._located = (tick, self.catalog.open_for_ticks().locate(sorted(self.names)))
+        return last[1]
+
+    def storage(self, *, tick: dt.datetime) -> Storage:
+        """Reads the tables' files for ``tick``, and each manifest once: many consumers are made of the same changes."""
+        last = self._storage
+        if last is None or last[0] != tick:
+            last = self._storage = (tick, self.catalog.open_for_ticks().storage.reading_once())
         return last[1]
 
     def moved(self, names: Iterable[str], *, tick: dt.datetime) -> bool:
@@ -138,7 +147,7 @@ class WatchedInputs:
         tables = self.tables(tick=tick)
         if any(tracked.table not in tables for tracked in self.inputs):
             return None
-        storage, target = self.watched.catalog.open_for_ticks().storage, tables.get(self.consumer.table)
+        storage, target = self.watched.storage(tick=tick), tables.get(self.consumer.table)
         watch = PartitionWatch(storage, CursorStore(instance), self.name, target)
         tracked = self.consumer.tracked(graph, instance).values()
         return frozenset[str]().union(*[watch.pending(each, tables[each.table]) for each in tracked])

@@ -30,14 +30,14 @@ def plays(tmp_path: Path) -> Iterator[Plays]:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The manifests that were read, each as often as it was."""
     found: list[str] = []
-    original = Storage.read
+    original = Storage._content
 
-    def reading(self: Storage, location: str, *, table: str) -> bytes:
+    def reading(self: Storage, location: str, table: str) -> bytes:
         if location.endswith(".avro") and "/snap-" not in location:
             found.append(location)
-        return original(self, location, table=table)
+        return original(self, location, table)
 
-    monkeypatch.setattr(Storage, "read", reading)
+    monkeypatch.setattr(Storage, "_content", reading)
     return found
 
 
@@ -73,6 +73,19 @@ def test_a_manifest_of_which_all_rows_are_wanted_is_taken_as_it_is(plays: Plays,
     assert (len(files.changes.added), len(files.whole), len(files.fresh)) == ((3, 2, 0) if len(days) > 1 else (2, 1, 1))
     taken = plays.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()["day"].to_pylist()
     assert sorted(taken, reverse=True) == [days_ago(each) for each in (1, 2, 2) if each in days]
+
+
+def test_a_step_reads_each_manifest_once(plays: Plays, read: list[str]) -> None:
+    plays.create(BY_DAY)
+    plays.append([{"day": days_ago(2)}])
+    plays.append([{"day": days_ago(1)}])
+    lake, partitions = plays.lake.reading_once(), RunPartitions((YESTERDAY, str(days_ago(2))))
+    capturer, tracked = Capturer(lake, plays.store), plays.tracked(DAYS, "day")
+    capturer.capture("out", [tracked], target=TARGET, asked_for=None, run_id="run", partitions=partitions)
+    assert len(read) == len(set(read)) == 2
+    capturer = Capturer(plays.lake.reading_once(), plays.store)
+    capturer.capture("out", [tracked], target=TARGET, asked_for=None, run_id="again", partitions=partitions)
+    assert len(read) == 4
 
 
 def test_up_to_when_an_input_is_complete_is_looked_up_once_if_all_of_it_is_consumed(

@@ -12,14 +12,16 @@ import pytest
 
 import dagster_ips as ips
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.storage import Storage
 from tests.orchestration.watch.test_pending import Tables
-from tests.support.lake import events
+from tests.support.lake import FIRST_DAY, events
 
 DAY = dt.timedelta(days=1)
 
 
 def _stage(number: int, upstream: str, **more: Any) -> dg.AssetsDefinition:  # noqa: ANN401  # arguments of an asset
     metadata = ips.append() | ips.table(f"media.stage_{number}")
+    metadata |= {"partition_expr": "event_date"} if "partitions_def" in more else {}
 
     @dg.asset(name=f"stage_{number}", ins={"rows": ips.incremental(upstream)}, metadata=metadata, **more)
     def stage(rows: ips.IcdcView) -> object:
@@ -64,3 +66,20 @@ def test_up_to_when_each_stage_is_complete_takes_a_few_tables_and_not_all(
     ]
     _tick(tables, stages, instance)
     assert len(asked) <= 4 * len(stages)
+
+
+def test_a_change_is_read_once_for_all_partitioned_assets_that_are_made_of_it(
+    tables: Tables, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    original = Storage._content
+
+    def reading(self: Storage, location: str, table: str) -> bytes:
+        read.append(location)
+        return original(self, location, table)
+
+    monkeypatch.setattr(Storage, "_content", reading)
+    days = dg.DailyPartitionsDefinition(start_date=str(FIRST_DAY))
+    _tick(tables, [_stage(number, "playback", partitions_def=days) for number in range(4)], instance)
+    manifests = [location for location in read if location.endswith(".avro")]
+    assert len(manifests) == len(set(manifests)) == 2  # a manifest list and a manifest
