@@ -49,7 +49,8 @@ class Branch:
     def create(self, session: SparkSession, *, head: Snapshot | None) -> None:
         """Create the branch at ``head``; on a table without snapshots it starts empty.
 
-        For the next day, no expiry drops it; Iceberg asks how old its head is.
+        For the next day, no expiry drops it; Iceberg asks how old its head is. Once something is committed to it, it is
+        kept for a day and as long again as ``head`` was old.
         """
         at = f" AS OF VERSION {head.snapshot_id}" if head is not None else ""
         age_ms = time.time_ns() // 1_000_000 - head.timestamp_ms if head is not None else 0

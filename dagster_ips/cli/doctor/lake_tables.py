@@ -188,7 +188,8 @@ def branches(workplace: Workplace, known: KnownTable) -> Iterator[Finding]:
             "leftover branches",
             known.table,
             f"the branch {name} belongs to no active run; it keeps files that nobody reads.",
-            f"ips_hygiene, or any snapshot expiry, drops it once it is a day old. To drop it now: {drop}",
+            "ips_hygiene, or any snapshot expiry, drops it after a day, or later by as long as the table hadn't been "
+            f"written when it was created. To drop it now: {drop}",
             Severity.WARNING,
         )
     for name in metadata.branches:
