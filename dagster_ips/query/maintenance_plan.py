@@ -306,6 +306,8 @@ class MaintenancePlan:
             return False
 
 
+_AS_GIVEN = "ips_as_given"
+"""What the meta of a name has: the name as it was given."""
 _OF_TIMES = re.compile(
     r"date|time|day|month|year|week|quarter|hour|minute|second|unix|trunc|extract|tsor", re.IGNORECASE
 )
@@ -321,9 +323,13 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
             message = "a source has two columns whose names differ only in case"
             raise NotDerivedError(message)
     _require_known_relations(query.tree)
-    tree = qualify(query.tree.copy(), schema=schema, dialect=DIALECT)
+    tree = query.tree.copy()
+    for name in tree.find_all(exp.Identifier):
+        name.meta[_AS_GIVEN] = name.name
+    tree = qualify(tree, schema=schema, dialect=DIALECT)
     _require_columns_named(tree)
     annotate_types(tree, schema=schema, dialect=DIALECT)
+    _keep_names_in_values(tree)
     computes_decimals = any(map(_is_computed_decimal, tree.walk()))
     for node in tree.walk():
         if isinstance(node, exp.Column):
@@ -369,6 +375,23 @@ def _require_columns_named(tree: exp.Expr) -> None:
         if call is not None and not counts_rows and not isinstance(call, exp.Select):
             message = f"{call.sql(DIALECT)} doesn't name the columns that it is computed from"
             raise NotDerivedError(message)
+
+
+def _keep_names_in_values(tree: exp.Expr) -> None:
+    """Give the names that are part of a value the case they were given in, unlike names of columns, which have none.
+
+    These are the fields of a struct that is made or cast to, which ``to_json`` shows, and the keys in ``m.Key`` if
+    ``m`` is a map or may be one.
+    """
+    for node in tree.walk():
+        match node:
+            case exp.PropertyEQ() | exp.ColumnDef():
+                name = node.this
+            case exp.Dot() if not node.this.is_type(exp.DType.STRUCT, exp.DType.ARRAY):
+                name = node.expression
+            case _:
+                continue
+        name.set("this", name.meta.get(_AS_GIVEN, name.name))
 
 
 def _is_computed_decimal(node: exp.Expr) -> bool:

@@ -536,6 +536,21 @@ def test_names_that_occur_in_other_words_or_texts_stay_as_they_are() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("SELECT to_json(struct(a AS PlayId, `S`)) AS j FROM t0", ("`PlayId`", "`S`")),
+        ("SELECT to_json(CAST(struct(a) AS struct<PlayId: int>)) AS j FROM t0", ("`PlayId`",)),
+        ("SELECT str_to_map(s).Country AS c, count(*) AS n FROM t0 GROUP BY 1", (").`Country`",)),
+        ("SELECT q.m.Country FROM (SELECT from_json(s, 'map<string, string>') AS M FROM t0) q", ("`q`.`m`.`Country`",)),
+    ],
+)
+def test_a_name_that_is_part_of_a_value_keeps_its_case(text: str, kept: tuple[str, ...]) -> None:
+    plan = MaintenancePlan(read(text), [[QueryColumn(*each) for each in TABLES["t0"].items()]])
+    assert plan.refused is None
+    assert all(each in plan.text for each in kept)
+
+
 def test_table_names_in_sql_ignore_case_and_asset_keys_do_not() -> None:
     query = read("SELECT x.a FROM media.Plays x JOIN MEDIA.plays y ON x.a = y.a JOIN {media/PLAYS} z ON x.a = z.a")
     assert query.sources == (("media", "Plays"), ("media", "PLAYS"))

@@ -128,6 +128,12 @@ struct(one AS q, word)
 struct(one, one + 1)
 cast(named_struct('a', 1) AS struct<a: string>)
 to_json(named_struct('a', one))
+to_json(struct(one AS oneAndOnly, Word))
+to_json(cast(named_struct('a', 1) AS struct<Aa: int>))
+to_json(transform(array(1), x -> struct(x AS xOfOne)))
+typeof(struct(One))
+str_to_map('Ab=1', ',', '=').Ab
+from_json('{"Ab":1}', 'map<string, int>').Ab
 from_json('{"a":1}', 'a INT').a
 aggregate(array(1, 2), one, (a, x) -> a + x, a -> a * 10)
 zip_with(array(1), array(2), (x, y) -> x + y + one)
