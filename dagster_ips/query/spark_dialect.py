@@ -125,6 +125,8 @@ def _is_as_in_spark(call: exp.Expr, operands: Sequence[exp.Expr]) -> bool:
         return kinds[0].this not in _NUMBERS | exp.DataType.TEMPORAL_TYPES | {exp.DType.BOOLEAN, exp.DType.BINARY}
     first, *others = kinds
     if first.this in exp.DataType.TEMPORAL_TYPES and isinstance(call, exp.Add | exp.Sub):
+        if first.is_type("date") and others[0].is_type("interval"):  # A date plus hours is a timestamp.
+            return isinstance(added := operands[1].unnest(), exp.Interval) and isinstance(added.unit, exp.Var)
         return all(other.this in exp.DataType.INTEGER_TYPES or other.is_type("interval") for other in others)
     return all(kind.this in _NUMBERS for kind in kinds) and (
         not any(each.is_type("decimal") for each in operands) or _are_exact(operands)

@@ -484,6 +484,7 @@ def test_a_computed_text_or_time_equals_a_column_of_that_type(computed: str, kin
         ("extract(SECOND FROM t)", "int"),
         ("d - d", "date"),
         ("t - t", "timestamp"),
+        ("d + INTERVAL '1 2' DAY TO HOUR", "date"),
         ("nullif(b, '5')", "string"),
         ("coalesce(d, '2026-01-01')", "string"),
         ("b / '2'", "string"),

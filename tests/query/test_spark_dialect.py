@@ -307,7 +307,7 @@ def test_an_expression_whose_type_a_key_may_have_has_that_type_in_spark(lake: La
     listed = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in OF_TYPES.items())
     lake.sql(f"SELECT {listed}").createOrReplaceTempView("typed")
     columns = [QueryColumn(*each) for each in OF_TYPES.items()]
-    operands = [*OF_TYPES, "1", "1.5", "3000000000", "'2026-01-01'", "INTERVAL 1 DAY"]
+    operands = [*OF_TYPES, "1", "1.5", "3000000000", "'2026-01-01'", "INTERVAL 1 DAY", "INTERVAL '1 2' DAY TO HOUR"]
     texts = [each.format(one, other) for each in TYPED for one in operands for other in operands]
     texts += [each.format(one) for each in TYPED_ALONE for one in operands]
     known, wrong = 0, []
