@@ -5,6 +5,7 @@ Anything that the rules can't follow raises ``NotDerivedError`` with the reason 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -181,6 +182,10 @@ _FAILING_BY_NAME = {
     *("to_binary", "to_date", "to_number", "to_timestamp", "to_timestamp_ltz", "to_timestamp_ntz", "to_unix_timestamp"),
     *("unix_timestamp", "url_decode"),
 }
+# Functions that cast a text to a time, by their names here or in Spark.
+_OF_TIMES = re.compile(r"date|time|day|month|hour|minute|second|trunc|^tsor|^extract$", re.IGNORECASE)
+_OF_NUMBERS = (exp.Neg, exp.Abs, exp.Round, exp.Ceil, exp.Floor)
+_OF_ONE_TYPE = (exp.Binary, exp.Between, exp.In, exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif)
 
 
 def build(tree: exp.Query, columns: Mapping[str, Sequence[str]], sources: Mapping[str, int]) -> Node:
@@ -511,9 +516,23 @@ def may_fail(expression: exp.Expr) -> bool:
     return any(
         _is_failing_cast(node)
         if isinstance(node, exp.Cast)
-        else isinstance(node, _FAILING) or (isinstance(node, exp.Anonymous) and node.name.lower() in _FAILING_BY_NAME)
+        else isinstance(node, _FAILING)
+        or (isinstance(node, exp.Anonymous) and node.name.lower() in _FAILING_BY_NAME)
+        or _casts_text(node)
         for node in expression.walk()
     )
+
+
+def _casts_text(node: exp.Expr) -> bool:
+    """Whether Spark casts a text in it to another type, as for ``text > 5``; a constant can be cast for every row."""
+    operands = [each for each in node.iter_expressions() if isinstance(each, exp.Condition)]
+    if not any(each.is_type(*exp.DataType.TEXT_TYPES) and not isinstance(each, exp.Literal) for each in operands):
+        return False
+    if isinstance(node, exp.Func) and not isinstance(node, _OF_NUMBERS + _OF_ONE_TYPE):
+        return _OF_TIMES.search(node.name if isinstance(node, exp.Anonymous) else type(node).__name__) is not None
+    others = (exp.DType.BOOLEAN, *exp.DataType.NUMERIC_TYPES, *exp.DataType.TEMPORAL_TYPES)
+    is_mixed = isinstance(node, _OF_ONE_TYPE) and not isinstance(node, exp.DPipe)
+    return isinstance(node, _OF_NUMBERS) or (is_mixed and any(each.is_type(*others) for each in operands))
 
 
 def _is_failing_cast(cast: exp.Cast) -> bool:

@@ -239,6 +239,7 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         for text in (
             "SELECT x.b, CAST(x.s AS INT) AS v FROM t0 x JOIN t1 y ON x.a = y.a WHERE y.s = 'n'",
             "SELECT x.b, CAST(x.s AS INT) AS v FROM t0 x WHERE x.a IN (SELECT a FROM t1 WHERE s = 'n')",
+            "SELECT x.b, x.s IN (5, 7) AS v FROM t0 x JOIN t1 y ON x.a = y.a WHERE y.s = 'n'",
             "SELECT x.b FROM t0 x JOIN t1 y ON x.a = y.a WHERE y.s = 'n' AND CAST(x.s AS INT) > 5",
             "SELECT q.v FROM (SELECT x.b, CAST(x.s AS INT) AS v FROM t0 x JOIN t1 y USING (a) WHERE y.s = 'n') q",
             "SELECT CAST(x.s AS INT) v, count(DISTINCT x.b) FROM t0 x JOIN t1 y USING (a) WHERE y.s = 'n' GROUP BY 1",
@@ -406,6 +407,31 @@ def test_what_may_count_differently_when_it_is_computed_again_is_not_subtracted(
     columns = [[QueryColumn(*each) for each in TABLES[table].items()] for (table,) in query.sources]
     step = MaintenancePlan(query, columns).step({0: change}, known_before=frozenset({0}))
     assert (step.strategy, why in step.reason) == (strategy, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_key"),
+    [
+        ("x.s > 5", False),
+        ("x.s BETWEEN x.a AND 9", False),
+        ("ceil(x.s)", False),
+        ("date_format(x.s, 'yyyy-MM')", False),
+        ("CAST(date_trunc('MONTH', x.s) AS string)", False),
+        ("extract(YEAR FROM x.s)", False),
+        ("hour(x.s)", False),
+        ("x.s > '5'", True),
+        ("x.b > '5'", True),
+        ("regexp_extract(x.s, '[0-9]', 0)", True),
+        ("x.s || x.b", True),
+        ("length(x.s) > 5", True),
+    ],
+)
+def test_a_text_that_spark_casts_is_not_cast_in_rows_that_the_query_leaves_out(value: str, is_key: bool) -> None:  # noqa: FBT001  # a parameter
+    query = read(f"SELECT x.b, {value} AS v FROM t0 x WHERE x.a IN (SELECT a FROM t1 WHERE s = 'n')")
+    result = [QueryColumn("b", "int"), QueryColumn("v", "string")]
+    columns = [[QueryColumn(*each) for each in TABLES[table].items()] for table in ("t0", "t1")]
+    step = MaintenancePlan(query, columns, result).step({0: REMOVED}, known_before=frozenset())
+    assert step.keys == ((0, 1) if is_key else (0,))
 
 
 def test_an_interval_is_no_key_and_may_be_computed_on_the_way() -> None:
