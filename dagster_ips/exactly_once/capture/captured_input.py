@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.capture import Capture
 from dagster_ips.core.policy import InputPolicies
 from dagster_ips.core.ranges import ChangeRange, Predicate
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
@@ -57,8 +57,7 @@ class CapturedInput:
     @property
     def new_partitions(self) -> tuple[str, ...]:
         """The partitions that are computed for the first time by a run that continues others."""
-        new = [each for each in self.captures if each.mode is Mode.INCREMENTAL and each.from_exclusive is None]
-        return tuple(each.edge.partition for each in new if each.edge.partition is not None)
+        return tuple(each.edge.partition or "" for each in self.captures if each.is_of_new_partition)
 
     @property
     def policies(self) -> InputPolicies:

@@ -403,14 +403,14 @@ def _require_same_division(target: TableMetadata, captures: Sequence[Capture]) -
     """Fail if a run has published rows of redefined partitions after incremental ``captures`` were taken.
 
     When they were taken, everything that was divided otherwise was older than the mark of their states: otherwise all
-    would be recomputed.
+    would be recomputed. New partitions have no mark; all of their rows are replaced.
 
     Raises:
         PublishError: a run has.
     """
     others = {line: last_divided_otherwise(target, line, of) for line, of in divisions_of(captures).items()}
     for capture in captures:
-        other = others.get(capture.edge.line)
+        other = None if capture.is_of_new_partition else others.get(capture.edge.line)
         if capture.mode is Mode.INCREMENTAL and other and is_older(capture.target, other):
             problem = (
                 f"the partitions were redefined after this run had captured {capture.edge}, and another run has "

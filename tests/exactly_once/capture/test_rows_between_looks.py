@@ -172,6 +172,21 @@ def test_a_run_from_before_partitions_were_redefined_does_not_publish_its_change
     assert published_by_another(plays.lake.storage, target, again.captures) == []
 
 
+def test_after_partitions_were_redefined_a_run_can_go_on_with_one_and_begin_with_another(
+    plays: PlaysWithTarget,
+) -> None:
+    """A partition that is computed for the first time replaces its rows, whatever wrote them."""
+    plays.create(BY_REGION)
+    plays.append([{"day": days_ago(1), "region": "eu"}])
+    plays.compute(plays.tracked(DAYS, "day"), YESTERDAY)
+    plays.compute(plays.tracked(REGIONS, "region"), "eu")
+    plays.append([{"day": days_ago(1), "region": region} for region in ("eu", "us")])
+    captured = plays.capture(plays.tracked(REGIONS, "region"), "eu", "us")
+    assert (captured.capture.mode, captured.new_partitions) == (Mode.INCREMENTAL, ("us",))
+    target = plays.lake.load(TARGET, asset="test")
+    assert published_by_another(plays.lake.storage, target, captured.captures) == []
+
+
 @pytest.mark.parametrize("ignores", [False, True])
 def test_a_window_that_is_no_longer_excluded_gets_its_rows(plays: PlaysWithTarget, *, ignores: bool) -> None:
     excluded, first = days_ago(2), str(days_ago(5))
