@@ -123,6 +123,7 @@ def with_incremental(
         executor=definitions.executor,
         loggers=definitions.loggers,
         metadata=definitions.metadata,
+        component_tree=definitions.component_tree,
     )
     return made
 

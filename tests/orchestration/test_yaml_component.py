@@ -103,6 +103,12 @@ def test_declarations_in_yaml_equal_those_in_python(project: Path) -> None:
     assert {"ips_outside_tables", "ips_pending"} <= names
 
 
+def test_dagster_still_shows_which_components_the_definitions_come_from(project: Path) -> None:
+    plain = dg.load_from_defs_folder(path_within_project=project / "src" / "its_package")
+    assert plain.component_tree is not None
+    assert ips.with_incremental(plain).get_repository_def().get_component_tree() is plain.component_tree
+
+
 def test_a_scaffolded_component_can_be_loaded(project: Path) -> None:
     folder = project / "src" / "its_package" / "defs"
     request = dg.ScaffoldRequest(
