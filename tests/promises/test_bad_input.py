@@ -8,6 +8,7 @@ import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import dagster as dg
@@ -341,6 +342,14 @@ def test_an_incremental_asset_that_returns_nothing_is_refused_at_load() -> None:
 def test_an_upstream_that_no_definition_describes_is_refused_at_load() -> None:
     with pytest.raises(DeclarationError, match="isn't in the definitions"):
         load(daily)
+
+
+def test_an_upstream_in_a_module_that_is_loaded_without_its_specs_is_refused_with_how_to_load_them() -> None:
+    module = ModuleType("a_module")
+    vars(module).update(playback=PLAYBACK, daily=daily)
+    with pytest.raises(DeclarationError, match="include_specs=True"):
+        load(*dg.load_assets_from_modules([module]))
+    load(*dg.load_assets_from_modules([module], include_specs=True))
 
 
 def test_a_partitioned_consumer_is_refused_at_load_rather_than_read_wrongly() -> None:

@@ -306,7 +306,8 @@ def check_consumer(
                 consumer.key,
                 f"its incremental input {name} reads {upstream.to_user_string()}, which isn't in the definitions.",
                 f'Add iceberg_asset({as_declared(upstream)}, table="...") to the definitions, '
-                "instead of a SourceAsset if there is one.",
+                "instead of a SourceAsset if there is one. load_assets_from_modules() and its like skip it, unless "
+                "they are called with include_specs=True.",
             )
     key = assets.get_io_manager_key_for_asset_key(consumer.key)
     if key not in io_managers:
