@@ -13,6 +13,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import InputPolicies
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
@@ -53,7 +54,7 @@ class Consumer:
         """Capture what changed, without consuming it."""
         tracked = TrackedInput("upstream", self.table, policies=self.policies)
         (captured,) = self._capturer.capture(
-            "consumer", [tracked], target="db.target", asked_for=None, run_id="benchmark"
+            CaptureRequest("consumer", [tracked], target="db.target"), run_id="benchmark"
         )
         return captured
 

@@ -18,6 +18,7 @@ from dagster_ips.core.time_text import moment
 from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.icdc_parameters import parameters
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
 from dagster_ips.iceberg.stamps import stamp_properties
@@ -42,12 +43,14 @@ def capture(workplace: Workplace, asset: str, *, full: bool) -> None:
     lake, consumer = known.manager.catalog.open(), known.consumer
     token = f"{consumer.name}:{uuid.uuid4().hex[:12]}"
     found = Capturer(lake, workplace.store, known.manager.icdc_namespace).capture(
-        consumer.name,
-        list(consumer.inputs.values()),
-        target=consumer.table,
-        asked_for=Mode.FULL if full else None,
+        CaptureRequest(
+            consumer.name,
+            list(consumer.inputs.values()),
+            target=consumer.table,
+            asked_for=Mode.FULL if full else None,
+            consent=Consent(any_writes=True),
+        ),
         run_id=token,
-        consent=Consent(any_writes=True),
     )
     for other in sorted(given_up):
         click.echo(f"{other} was in flight and has been replaced: its commit will be refused.", err=True)

@@ -24,6 +24,7 @@ from dagster_ips.errors import (
 )
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.view import IcdcView
@@ -248,7 +249,9 @@ class History:
     def _captured(self, consumer: str, asked_for: Mode | None, target: Target | None) -> CapturedInput:
         tracked = TrackedInput(UPSTREAM, self.table.name, policies=CONSUMERS[consumer])
         name = target.name if target else TARGET
-        (captured,) = self.capturer.capture(consumer, [tracked], target=name, asked_for=asked_for, run_id="run")
+        (captured,) = self.capturer.capture(
+            CaptureRequest(consumer, [tracked], target=name, asked_for=asked_for), run_id="run"
+        )
         return captured
 
     def _check(self, captured: CapturedInput, state: EdgeState) -> Truth:

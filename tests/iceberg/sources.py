@@ -38,6 +38,7 @@ from dagster_ips.core.limits import Limits
 from dagster_ips.core.policy import InputPolicies
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.state.store import MemoryEdgeStore
@@ -139,7 +140,9 @@ class Source:
         capturer = Capturer(self.lake, self.store)
         tracked = TrackedInput(EDGE.upstream, TABLE, ranges, policies=policies or InputPolicies())
         tracked = replace(tracked, limits=limits or Limits())
-        (captured,) = capturer.capture(EDGE.consumer, [tracked], target=TARGET, asked_for=asked_for, run_id="run")
+        (captured,) = capturer.capture(
+            CaptureRequest(EDGE.consumer, [tracked], target=TARGET, asked_for=asked_for), run_id="run"
+        )
         return captured
 
     def consume(self, captured: CapturedInput) -> None:

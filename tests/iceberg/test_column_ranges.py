@@ -45,6 +45,7 @@ from dagster_ips.core.ranges import ChangeRange, RangeKind
 from dagster_ips.errors import UnknownColumnError, UnorderedColumnError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.column_ranges import change_range, partition_values
@@ -206,7 +207,7 @@ class EveryType:
     def capture(self, *ranges: str) -> CapturedInput:
         tracked = TrackedInput("playback", TABLE, ranges)
         capturer = Capturer(self.lake, MemoryEdgeStore())
-        (captured,) = capturer.capture("daily", [tracked], target=TARGET, asked_for=None, run_id="run")
+        (captured,) = capturer.capture(CaptureRequest("daily", [tracked], target=TARGET), run_id="run")
         return captured
 
 

@@ -18,6 +18,7 @@ import dagster_ips as ips
 from dagster_ips.core.write_mode import Append, Merge, OverwritePartitions, WriteMode
 from dagster_ips.errors import DeclarationError, OutOfRangeDateError
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.exactly_once.publish.result_writer import Result
@@ -50,7 +51,7 @@ class Consumer:
     def view(self) -> IcdcView:
         inputs = [TrackedInput("up", "media.up")]
         capturer = Capturer(self.lake.catalog, self.store)
-        captured = capturer.capture("out", inputs, target=self.target, asked_for=None, run_id=uuid.uuid4().hex)
+        captured = capturer.capture(CaptureRequest("out", inputs, target=self.target), run_id=uuid.uuid4().hex)
         return IcdcView(captured[0], self.lake.session, "lake")
 
     def skip(self) -> None:

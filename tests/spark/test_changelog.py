@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.local_spark.connect_server import ConnectServer
 from dagster_ips.state.store import MemoryEdgeStore
@@ -40,7 +41,7 @@ class Rewritten:
     def _capture(self) -> Any:  # noqa: ANN401  # a CapturedInput
         tracked = TrackedInput("values", "media.values")
         (captured,) = Capturer(self._lake.catalog, self._store).capture(
-            "consumer", [tracked], target="media.target", asked_for=None, run_id="run"
+            CaptureRequest("consumer", [tracked], target="media.target"), run_id="run"
         )
         return captured
 

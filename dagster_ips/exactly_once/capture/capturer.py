@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode
-from dagster_ips.core.code_of_rows import UNDECLARED, Maker, not_made_by
+from dagster_ips.core.code_of_rows import Maker, not_made_by
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.mode_decision import ModeDecision, decide_mode
-from dagster_ips.core.ownership import Consent
 from dagster_ips.core.partials_property import PARTIALS
 from dagster_ips.core.policy import OnUnmapped
 from dagster_ips.core.ranges import Predicate
@@ -28,7 +27,13 @@ from dagster_ips.errors import (
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare, share_of
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.edge_start import StartFinder
-from dagster_ips.exactly_once.capture.input_to_capture import EdgeToCapture, InputToCapture, Line, ReadyToCapture
+from dagster_ips.exactly_once.capture.input_to_capture import (
+    CaptureRequest,
+    EdgeToCapture,
+    InputToCapture,
+    Line,
+    ReadyToCapture,
+)
 from dagster_ips.exactly_once.capture.line_look import (
     as_divided_now,
     has_lost_partitions,
@@ -68,8 +73,6 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import last_divided_otherwise
 from dagster_ips.state.store import EdgeStore
 
-_NOTHING = Consent()
-
 
 @dataclass(frozen=True, slots=True)
 class _Read:
@@ -87,61 +90,33 @@ class Capturer:
     store: EdgeStore
     icdc_namespace: str = "ips"
 
-    def capture(  # noqa: PLR0913  # all are independent
-        self,
-        consumer: str,
-        inputs: Sequence[TrackedInput],
-        *,
-        target: str,
-        asked_for: Mode | None,
-        run_id: str,
-        partitions: RunPartitions | None = None,
-        consent: Consent = _NOTHING,
-        maker: Maker = UNDECLARED,
-    ) -> tuple[CapturedInput, ...]:
+    def capture(self, request: CaptureRequest, *, run_id: str) -> tuple[CapturedInput, ...]:
         """Take one capture per input and partition, all in one mode, and record them as in flight.
 
         What an earlier run published but did not live to commit is committed first, so its rows are never read again.
-        If ``maker`` can't continue from the target's rows, everything is recomputed.
 
         Raises:
             IpsError: a table is unknown or unreadable, a column is unknown, the history can't be followed, or the
                 target differs from what is recorded about it; nothing is recorded then.
         """
-        ready = self.look(
-            consumer,
-            inputs,
-            target=target,
-            asked_for=asked_for,
-            partitions=partitions,
-            consent=consent,
-            maker=maker,
-        )
-        return self.take(ready, run_id=run_id)
+        return self.take(self.look(request), run_id=run_id)
 
-    def look(  # noqa: PLR0913  # as above
-        self,
-        consumer: str,
-        inputs: Sequence[TrackedInput],
-        *,
-        target: str,
-        asked_for: Mode | None,
-        partitions: RunPartitions | None = None,
-        consent: Consent = _NOTHING,
-        maker: Maker = UNDECLARED,
-    ) -> ReadyToCapture:
+    def look(self, request: CaptureRequest) -> ReadyToCapture:
         """Decide what to capture from where, and in which mode: the first half of ``capture``.
 
         Raises:
             IpsError: as in ``capture``.
         """
         self.catalog.require_register()
-        metadata = self.catalog.find(target)
-        taken_from = require_own(metadata, consumer, consent) if metadata else None
+        metadata = self.catalog.find(request.target)
+        taken_from = require_own(metadata, request.consumer, request.consent) if metadata else None
         if taken_from:
-            asked_for = Mode.FULL
-        settled = [self._settled(i, _edges(consumer, i, partitions), metadata, target, asked_for) for i in inputs]
-        found = [self._input(each, edges, consumer, metadata) for each, edges in zip(inputs, settled, strict=True)]
+            request = replace(request, asked_for=Mode.FULL)
+        consumer, asked_for, partitions = request.consumer, request.asked_for, request.partitions
+        settled = [self._settled(request, each, metadata) for each in request.inputs]
+        found = [
+            self._input(each, edges, consumer, metadata) for each, edges in zip(request.inputs, settled, strict=True)
+        ]
         if asked_for is not Mode.FULL and partitions is None:
             finder = StartFinder(self.catalog, self.icdc_namespace, metadata)
             found = [
@@ -157,18 +132,18 @@ class Capturer:
         )
         if decision.mode is Mode.INCREMENTAL:
             require_known_publications(
-                target, [(edge.state, edge.history) for of_input in settled for edge in of_input]
+                request.target, [(edge.state, edge.history) for of_input in settled for edge in of_input]
             )
-            decision = decision.or_full(_made_otherwise(metadata, maker, states))
+            decision = decision.or_full(_made_otherwise(metadata, request.maker, states))
             if partitions is None:
                 decision = decision.or_full(_made_by_partitions(metadata, states))
         accepted = Accepted()
         if metadata is not None and asked_for is not Mode.FULL:
-            require_no_strange_rows(metadata, consumer, states, consent=consent, mode=decision.mode)
+            require_no_strange_rows(metadata, consumer, states, consent=request.consent, mode=decision.mode)
             if not _computes_named(partitions, decision):
-                accepted = accepted_writes(metadata, consumer, states, consent)
+                accepted = accepted_writes(metadata, consumer, states, request.consent)
                 found = [each.with_states(partial(accepted.known_to, target=metadata)) for each in found]
-        return ReadyToCapture(consumer, tuple(found), decision, partitions, accepted)
+        return ReadyToCapture(request, tuple(found), decision, accepted)
 
     def take(self, ready: ReadyToCapture, *, run_id: str) -> tuple[CapturedInput, ...]:
         """Capture what changed up to the heads of the inputs' sources: the second half of ``capture``.
@@ -201,22 +176,17 @@ class Capturer:
             decision = decision.or_full(*(each.reason for each in followed if isinstance(each, StartOver)))
             if decision.mode is Mode.INCREMENTAL:
                 return decision, [each for each in followed if isinstance(each, _Read)]
-        return decision, [self._everything(each, ready.partitions) for each in ready.inputs]
+        return decision, [self._everything(each, ready.request.partitions) for each in ready.inputs]
 
     def _captured(
         self, ready: ReadyToCapture, each: InputToCapture, read: _Read, *, run_id: str, started: float
     ) -> CapturedInput:
         """Take the captures of one input; write and register their ICDC table."""
-        tracked, source, share, decision, partitions = (
-            each.tracked,
-            each.source,
-            read.share,
-            ready.decision,
-            ready.partitions,
-        )
+        tracked, source, share = each.tracked, each.source, read.share
+        decision, partitions = ready.decision, ready.request.partitions
         # Partitions have numbers of their own, and one table for all of them.
         number = each.states[0].next_number if partitions is None else time.time_ns() // 1_000_000
-        name = icdc_names.new_name(Edge(ready.consumer, tracked.upstream), number)
+        name = icdc_names.new_name(Edge(ready.request.consumer, tracked.upstream), number)
         captures = tuple(
             Capture(
                 edge=state.edge,
@@ -266,22 +236,19 @@ class Capturer:
         return source
 
     def _settled(
-        self,
-        tracked: TrackedInput,
-        edges: Sequence[Edge],
-        metadata: TableMetadata | None,
-        target: str,
-        asked_for: Mode | None,
+        self, request: CaptureRequest, tracked: TrackedInput, metadata: TableMetadata | None
     ) -> tuple[EdgeToCapture, ...]:
         """One input's edges, with their states brought up to what the target's stamps say."""
-        states = self._states(edges, asked_for)
+        line = Edge(request.consumer, tracked.upstream)
+        edges = [line] if request.partitions is None else [line.of(key) for key in request.partitions.keys]
+        states = self._states(edges, request.asked_for)
         histories = histories_of(self.catalog.storage, metadata, states.values())
         settled = store_settled(self.store, states, histories)
         now = tuple(EdgeToCapture(state, histories.get(edge)) for edge, state in settled.items())
         found = _as_divided_now(now, metadata, tracked)
-        for each in found if asked_for is not Mode.FULL else ():
+        for each in found if request.asked_for is not Mode.FULL else ():
             if what := unexpected_change(each.state, each.history):
-                raise TargetChangedError(table=target, consumer=each.state.edge.consumer, what=what)
+                raise TargetChangedError(table=request.target, consumer=each.state.edge.consumer, what=what)
         return found
 
     def _states(self, edges: Sequence[Edge], asked_for: Mode | None) -> dict[Edge, EdgeState]:
@@ -428,11 +395,6 @@ def _made_by_partitions(target: TableMetadata | None, states: Sequence[EdgeState
         if other and is_older(state.target, other):
             return "it was partitioned after it was last computed as a whole"
     return None
-
-
-def _edges(consumer: str, tracked: TrackedInput, partitions: RunPartitions | None) -> list[Edge]:
-    line = Edge(consumer, tracked.upstream)
-    return [line] if partitions is None else [line.of(key) for key in partitions.keys]
 
 
 def require_ref_and_columns(tracked: TrackedInput, source: TableMetadata, consumer: str) -> None:

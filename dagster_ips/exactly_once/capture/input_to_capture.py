@@ -5,16 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.capture import EdgeState, Mode
+from dagster_ips.core.code_of_rows import UNDECLARED, Maker
 from dagster_ips.core.mode_decision import ModeDecision
+from dagster_ips.core.ownership import Consent
 from dagster_ips.core.target import TargetHistory
 from dagster_ips.core.touched import LineState
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
-from dagster_ips.exactly_once.target_table.target_ownership import (
-    Accepted,
-)
+from dagster_ips.exactly_once.target_table.target_ownership import Accepted
 from dagster_ips.iceberg.metadata import TableMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRequest:
+    """What to capture: the ``inputs`` of ``consumer``, whose table is ``target``, for the run's ``partitions`` if any.
+
+    Without ``asked_for``, the states decide the mode. If ``maker`` can't continue from the target's rows, everything is
+    recomputed.
+    """
+
+    consumer: str
+    inputs: Sequence[TrackedInput]
+    target: str
+    asked_for: Mode | None = None
+    partitions: RunPartitions | None = None
+    consent: Consent = field(default_factory=Consent)
+    maker: Maker = UNDECLARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +74,14 @@ class InputToCapture:
 
 @dataclass(frozen=True, slots=True)
 class ReadyToCapture:
-    """A consumer before it captures, and the mode in which it captures.
+    """A consumer before it captures what was requested, and the mode in which it captures.
 
     ``accepted`` is what others wrote to the target and a person accepts.
     """
 
-    consumer: str
+    request: CaptureRequest
     inputs: tuple[InputToCapture, ...]
     decision: ModeDecision
-    partitions: RunPartitions | None = None
     accepted: Accepted = field(default_factory=Accepted)
 
     def with_sources(self, sources: Sequence[TableMetadata]) -> ReadyToCapture:

@@ -10,52 +10,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dagster_ips.core.capture import EdgeState, Mode
-from dagster_ips.core.code_of_rows import UNDECLARED, Maker
-from dagster_ips.core.ownership import Consent
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
-from dagster_ips.exactly_once.capture.input_to_capture import ReadyToCapture
-from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest, ReadyToCapture
 from dagster_ips.iceberg.metadata import TableMetadata
 
-_NOTHING = Consent()
 
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A consumer and its table. ``maker`` is as in ``Capturer.capture``."""
-
-    consumer: str
-    table: str
-    maker: Maker = UNDECLARED
-
-
-def capture_together(  # noqa: PLR0913  # all are independent
-    capturer: Capturer,
-    outputs: Sequence[Output],
-    inputs: Sequence[TrackedInput],
-    *,
-    asked_for: Mode | None,
-    run_id: str,
-    consent: Consent = _NOTHING,
+def capture_together(
+    capturer: Capturer, requests: Sequence[CaptureRequest], *, run_id: str
 ) -> dict[str, tuple[CapturedInput, ...]]:
     """Take one capture per input for each consumer that is furthest behind, all of the same change; skip the others.
 
-    Consumers that must read everything are the furthest behind.
+    The ``requests`` are for the same inputs. Consumers that must read everything are the furthest behind.
 
     Raises:
         IpsError: as in ``Capturer.capture``.
     """
-    ready = [
-        capturer.look(each.consumer, inputs, target=each.table, asked_for=asked_for, consent=consent, maker=each.maker)
-        for each in outputs
-    ]
+    ready = [capturer.look(each) for each in requests]
     # The sources that were loaded last are the newest, so all that is consumed is in their history.
     chosen, sources = _furthest_behind(ready, [each.source for each in ready[-1].inputs])
-    return {each.consumer: capturer.take(each.with_sources(sources), run_id=run_id) for each in chosen}
+    return {each.request.consumer: capturer.take(each.with_sources(sources), run_id=run_id) for each in chosen}
 
 
 def _furthest_behind(

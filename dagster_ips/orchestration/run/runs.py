@@ -21,13 +21,14 @@ from dagster_ips.core.retention import Retention
 from dagster_ips.errors import DeclarationError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.lost_files import unreadable
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.partition_counts import Count, counts_by_partition
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.row_counts import count_rows
 from dagster_ips.exactly_once.capture.run_completeness import Completion
-from dagster_ips.exactly_once.capture.tables_together import Output, capture_together
+from dagster_ips.exactly_once.capture.tables_together import capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
@@ -132,17 +133,17 @@ class Runs:
         started, run = time.monotonic(), running.run
         inputs = consumer.tracked(running.job_def.asset_layer.asset_graph, running.instance)
         self._require_unmoved(consumer)
-        lake = self.lake.reading_once()
-        captured = Capturer(lake, self.store, self.icdc_namespace).capture(
+        request = CaptureRequest(
             consumer.name,
             [_with_wishes(tracked, run.tags, consumer.name) for tracked in inputs.values()],
             target=consumer.table,
             asked_for=self._asked_for(consumer, run),
-            run_id=run.run_id,
             partitions=self._partitions(consumer, running) if consumer.is_partitioned else None,
             consent=_consent(run.tags, consumer.name),
             maker=consumer.maker,
         )
+        lake = self.lake.reading_once()
+        captured = Capturer(lake, self.store, self.icdc_namespace).capture(request, run_id=run.run_id)
         self._require_unmoved(consumer)  # If so, the cursors that were read in between hold for the branches, too.
         session = self.session()
         views = {
@@ -188,14 +189,13 @@ class Runs:
             return {first.name: self.capture(first, running)}
         started, run = time.monotonic(), running.run
         names, lake = ", ".join(each.name for each in consumers), self.lake.reading_once()
-        captured = capture_together(
-            Capturer(lake, self.store, self.icdc_namespace),
-            [Output(each.name, each.table, each.maker) for each in consumers],
-            [_with_wishes(tracked, run.tags, names) for tracked in first.inputs.values()],
-            asked_for=_wish(Mode, run.tags, MODE_TAG, names),
-            run_id=run.run_id,
-            consent=_consent(run.tags, names),
-        )
+        inputs = [_with_wishes(tracked, run.tags, names) for tracked in first.inputs.values()]
+        asked_for, consent = _wish(Mode, run.tags, MODE_TAG, names), _consent(run.tags, names)
+        requests = [
+            CaptureRequest(each.name, inputs, each.table, asked_for, consent=consent, maker=each.maker)
+            for each in consumers
+        ]
+        captured = capture_together(Capturer(lake, self.store, self.icdc_namespace), requests, run_id=run.run_id)
         weighs = any(each.weighs_live_rows for each in consumers)
         views = _views_of_tables(captured, list(first.inputs), self.session(), self.lake.name, weighs_live_rows=weighs)
         return {

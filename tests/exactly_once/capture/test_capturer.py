@@ -28,6 +28,7 @@ from dagster_ips.errors import (
     UnknownTableError,
 )
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.state.store import MemoryEdgeStore
@@ -170,7 +171,7 @@ def test_if_one_of_several_inputs_fails_no_capture_is_recorded(source: Source) -
     before = source.state
     inputs = [TrackedInput("playback", TABLE), TrackedInput("plans", "media.plans")]
     with pytest.raises(UnknownTableError, match=r"media\.plans"):
-        Capturer(source.lake, source.store).capture("daily", inputs, target="media.daily", asked_for=None, run_id="run")
+        Capturer(source.lake, source.store).capture(CaptureRequest("daily", inputs, target="media.daily"), run_id="run")
     assert source.state == before
 
 
@@ -297,7 +298,7 @@ def test_a_tag_is_refused_because_it_never_moves(source: Source) -> None:
     tracked = TrackedInput(EDGE.upstream, TABLE, ref="released")
     with pytest.raises(TagFollowedError, match=rf"'released'.* is a tag\. It stays at snapshot {at.snapshot_id}"):
         Capturer(source.lake, source.store).capture(
-            EDGE.consumer, [tracked], target=TARGET, asked_for=None, run_id="run"
+            CaptureRequest(EDGE.consumer, [tracked], target=TARGET), run_id="run"
         )
     told = Inspector(source.lake, source.store, TARGET).status(EDGE.consumer, tracked)
     assert told.problem
@@ -309,7 +310,7 @@ def test_a_branch_that_does_not_exist_is_not_replaced_by_main(source: Source) ->
     tracked = TrackedInput(EDGE.upstream, TABLE, ref="stagin")
     with pytest.raises(UnknownRefError, match=r"'stagin'.*Its branches: main"):
         Capturer(source.lake, source.store).capture(
-            EDGE.consumer, [tracked], target=TARGET, asked_for=None, run_id="run"
+            CaptureRequest(EDGE.consumer, [tracked], target=TARGET), run_id="run"
         )
 
 

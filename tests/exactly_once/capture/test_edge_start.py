@@ -20,6 +20,7 @@ from dagster_ips.errors import LostCursorError, UnknownPlaceError, UpstreamRenam
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.iceberg.stamps import stamp_properties
@@ -48,7 +49,8 @@ def capture(  # noqa: PLR0913  # most are the capturer's
     tracked = [TrackedInput(upstream, TABLE, start=parse_start(start))]
     capturer = Capturer(source.lake, source.store)
     (captured,) = capturer.capture(
-        EDGE.consumer, tracked, target=target, asked_for=asked_for, run_id="run", consent=Consent(accept)
+        CaptureRequest(EDGE.consumer, tracked, target=target, asked_for=asked_for, consent=Consent(accept)),
+        run_id="run",
     )
     return captured
 
@@ -238,7 +240,7 @@ def test_a_second_table_may_be_read_from_its_start_on_later(source: Source) -> N
     other.append(source.table.scan().to_arrow())
     inputs = [TrackedInput(EDGE.upstream, TABLE), TrackedInput("other", "media.other", start=parse_start("latest"))]
     found = Capturer(source.lake, source.store).capture(
-        EDGE.consumer, inputs, target=TARGET, asked_for=None, run_id="run"
+        CaptureRequest(EDGE.consumer, inputs, target=TARGET), run_id="run"
     )
     assert [each.capture.mode for each in found] == [Mode.INCREMENTAL, Mode.INCREMENTAL]
 

@@ -27,6 +27,7 @@ from dagster_ips.core.target import Standing, committed, standing_of
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
@@ -172,12 +173,10 @@ class PartitionsToCome(RuleBasedStateMachine):
     def capture(self, keys: list[str], *, named_by_person: bool = False) -> tuple[Work, ...]:
         self.runs += 1
         (captured,) = Capturer(self.lake, self.store).capture(
-            "out",
-            [self.tracked],
-            target=TARGET,
-            asked_for=None,
+            CaptureRequest(
+                "out", [self.tracked], target=TARGET, partitions=RunPartitions(tuple(keys), named_by_person)
+            ),
             run_id=f"run-{self.runs}",
-            partitions=RunPartitions(tuple(keys), named_by_person),
         )
         return tuple(self.work_of(capture) for capture in captured.captures)
 

@@ -13,6 +13,7 @@ from dagster_ips.core.write_mode import Append
 from dagster_ips.errors import PublishError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
@@ -39,12 +40,14 @@ class Runs:
     def capture(self, *days: int, asked_for: Mode | None = None) -> CapturedInput:
         tracked = [TrackedInput("playback", "media.playback", slicing=self.slicing)]
         (captured,) = Capturer(self.lake.catalog, self.store).capture(
-            "out",
-            tracked,
-            target="media.out",
-            asked_for=asked_for,
+            CaptureRequest(
+                "out",
+                tracked,
+                target="media.out",
+                asked_for=asked_for,
+                partitions=RunPartitions(tuple(key(d) for d in days)),
+            ),
             run_id=f"run-{days}",
-            partitions=RunPartitions(tuple(key(d) for d in days)),
         )
         return captured
 

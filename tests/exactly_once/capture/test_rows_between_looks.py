@@ -16,6 +16,7 @@ from dagster_ips.core.target import committed
 from dagster_ips.errors import PublishError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import published_by_another
@@ -44,7 +45,7 @@ class PlaysWithTarget(Plays):
     def capture(self, tracked: TrackedInput, *keys: str) -> CapturedInput:
         partitions = RunPartitions(keys) if keys else None
         (captured,) = Capturer(self.lake, self.store).capture(
-            "out", [tracked], target=TARGET, asked_for=None, run_id="run", partitions=partitions
+            CaptureRequest("out", [tracked], target=TARGET, partitions=partitions), run_id="run"
         )
         return captured
 

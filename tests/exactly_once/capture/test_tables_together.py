@@ -24,7 +24,8 @@ from dagster_ips.core.limits import Limits
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
-from dagster_ips.exactly_once.capture.tables_together import Output, capture_together
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
+from dagster_ips.exactly_once.capture.tables_together import capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.state.store import MemoryEdgeStore
@@ -71,9 +72,9 @@ class Step:
         self, selected: list[str], published: set[str] | None = None, asked_for: Mode | None = None
     ) -> dict[str, tuple[CapturedInput, ...]]:
         """A run of ``selected`` that dies once it has published ``published``; by default, it publishes all."""
-        made = [Output(name, f"media.{name}") for name in selected]
+        made = [CaptureRequest(name, self.inputs, f"media.{name}", asked_for) for name in selected]
         capturer = Capturer(self.lake, self.store)
-        captured = capture_together(capturer, made, self.inputs, asked_for=asked_for, run_id="run")
+        captured = capture_together(capturer, made, run_id="run")
         assert captured
         assert len({tuple(_taken(each) for each in of_one) for of_one in captured.values()}) == 1
         for name in captured.keys() & (set(selected) if published is None else published):

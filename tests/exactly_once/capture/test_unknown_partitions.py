@@ -23,6 +23,7 @@ from dagster_ips.core.touched import LineState
 from dagster_ips.errors import SourceColumnsChangedError, UnmappedRowsError
 from dagster_ips.exactly_once.capture import partition_captures
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, files_in
@@ -93,12 +94,13 @@ class Plays:
         """Capture and consume the partitions; returns the number of files read."""
         policies = replace(InputPolicies(), on_unmapped=OnUnmapped.IGNORE if ignore else OnUnmapped.ERROR)
         (captured,) = Capturer(self.lake, self.store).capture(
-            "out",
-            [self.tracked(definition, expression, policies)],
-            target=TARGET,
-            asked_for=None,
+            CaptureRequest(
+                "out",
+                [self.tracked(definition, expression, policies)],
+                target=TARGET,
+                partitions=RunPartitions(keys, named_by_person=anew),
+            ),
             run_id="run",
-            partitions=RunPartitions(keys, named_by_person=anew),
         )
         for capture in captured.captures:
             self.store.set(self.store.get(capture.edge).with_committed(capture, None))

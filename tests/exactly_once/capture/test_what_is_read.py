@@ -11,6 +11,7 @@ import pytest
 
 from dagster_ips.core.valid_through import EventTime
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.run_completeness import Completion
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
@@ -62,12 +63,13 @@ def test_a_manifest_of_which_all_rows_are_wanted_is_taken_as_it_is(plays: Plays,
     plays.append([{"day": days_ago(1)}, {"day": days_ago(2)}])
     plays.append([{"day": days_ago(2)}])
     (captured,) = Capturer(plays.lake, plays.store).capture(
-        "out",
-        [plays.tracked(DAYS, "day")],
-        target=TARGET,
-        asked_for=None,
+        CaptureRequest(
+            "out",
+            [plays.tracked(DAYS, "day")],
+            target=TARGET,
+            partitions=RunPartitions(tuple(str(days_ago(each)) for each in days)),
+        ),
         run_id="run",
-        partitions=RunPartitions(tuple(str(days_ago(each)) for each in days)),
     )
     files = captured.files
     assert (len(files.changes.added), len(files.whole), len(files.fresh)) == ((3, 2, 0) if len(days) > 1 else (2, 1, 1))
@@ -94,7 +96,7 @@ def test_up_to_when_an_input_is_complete_is_looked_up_once_if_all_of_it_is_consu
     plays.create(BY_DAY)
     plays.append([{"day": days_ago(1)}])
     tracked = TrackedInput("plays", TABLE, event_time=EventTime("day"))
-    captured = Capturer(plays.lake, plays.store).capture("out", [tracked], target=TARGET, asked_for=None, run_id="run")
+    captured = Capturer(plays.lake, plays.store).capture(CaptureRequest("out", [tracked], target=TARGET), run_id="run")
     read.clear()
     complete = Completion(plays.lake.storage, None, dt.datetime.now(dt.UTC)).after(captured)
     assert complete == dt.datetime.combine(days_ago(1), dt.time(), dt.UTC)

@@ -20,6 +20,7 @@ from dagster_ips.core.retention import Retention
 from dagster_ips.exactly_once import effects
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
@@ -230,7 +231,7 @@ def test_tables_of_another_edge_are_neither_counted_nor_dropped_even_if_the_name
     assert other.slug == EDGE.slug
     capturer = Capturer(source.lake, MemoryEdgeStore())
     (theirs,) = capturer.capture(
-        other.consumer, [TrackedInput(other.upstream, TABLE)], target=TARGET, asked_for=None, run_id="run"
+        CaptureRequest(other.consumer, [TrackedInput(other.upstream, TABLE)], target=TARGET), run_id="run"
     )
     clean(source, newest, NO_TIME)
     assert icdc_names(source) == names(newest, theirs)

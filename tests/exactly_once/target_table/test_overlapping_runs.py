@@ -14,6 +14,7 @@ from dagster_ips.errors import CaptureVoidError, PublishError
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
@@ -92,7 +93,7 @@ def test_a_run_that_published_and_a_run_of_the_same_number_that_wrote_nothing_bo
 def test_a_run_that_looked_before_a_reset_and_writes_after_it_does_not_undo_it(source: Source) -> None:
     source.append(numbered(2))
     capturer = Capturer(source.lake, source.store)
-    looked = capturer.look(EDGE.consumer, [TrackedInput(EDGE.upstream, TABLE)], target=TARGET, asked_for=None)
+    looked = capturer.look(CaptureRequest(EDGE.consumer, [TrackedInput(EDGE.upstream, TABLE)], target=TARGET))
     Administrator(source.lake, source.store, TARGET).reset(EDGE, who="me", why="wrong rows")
     (late,) = capturer.take(looked, run_id="late")
     with pytest.raises(CaptureVoidError, match="me did a reset since"):
@@ -128,12 +129,8 @@ def test_a_run_of_a_partition_that_a_later_run_found_unchanged_can_no_longer_pub
 
     def capture() -> Capture:
         (captured,) = Capturer(source.lake, source.store).capture(
-            EDGE.consumer,
-            [tracked],
-            target=TARGET,
-            asked_for=None,
+            CaptureRequest(EDGE.consumer, [tracked], target=TARGET, partitions=RunPartitions(("2026-01-02",))),
             run_id="run",
-            partitions=RunPartitions(("2026-01-02",)),
         )
         return captured.capture
 

@@ -19,6 +19,7 @@ from dagster_ips.errors import ForeignWriteError, IpsError, TargetOfAnotherError
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.iceberg.stamps import owner_properties, published, stamp_properties
@@ -52,12 +53,14 @@ class Lake:
     ) -> CapturedInput:
         self.runs += 1
         (captured,) = Capturer(self.source.lake, self.source.store).capture(
-            consumer,
-            [TrackedInput(EDGE.upstream, TABLE, start=start)],
-            target=TARGET,
-            asked_for=asked_for,
+            CaptureRequest(
+                consumer,
+                [TrackedInput(EDGE.upstream, TABLE, start=start)],
+                target=TARGET,
+                asked_for=asked_for,
+                consent=consent or Consent(),
+            ),
             run_id=f"run{self.runs}",
-            consent=consent or Consent(),
         )
         return captured
 
@@ -267,12 +270,7 @@ def test_a_job_that_reports_back_may_write_its_table_in_any_way(lake: Lake) -> N
     lake.write_by_hand(1, 2)
     token = "daily:1"  # noqa: S105  # the id of a capture
     (captured,) = Capturer(lake.source.lake, lake.source.store).capture(
-        EDGE.consumer,
-        [TrackedInput(EDGE.upstream, TABLE)],
-        target=TARGET,
-        asked_for=None,
-        run_id=token,
-        consent=of_job,
+        CaptureRequest(EDGE.consumer, [TrackedInput(EDGE.upstream, TABLE)], target=TARGET, consent=of_job), run_id=token
     )
     assert captured.capture.mode is Mode.FULL
     lake.write_by_hand(3)

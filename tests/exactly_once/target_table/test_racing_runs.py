@@ -15,6 +15,7 @@ from dagster_ips.errors import CaptureVoidError, PublishError
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -36,7 +37,9 @@ class Runs:
     def capture(self, run_id: str, *, asked_for: Mode | None = None) -> CapturedInput:
         capturer = Capturer(self.lake.catalog, self.store)
         tracked = [TrackedInput("playback", "media.playback")]
-        (captured,) = capturer.capture("out", tracked, target="media.out", asked_for=asked_for, run_id=run_id)
+        (captured,) = capturer.capture(
+            CaptureRequest("out", tracked, target="media.out", asked_for=asked_for), run_id=run_id
+        )
         return captured
 
     def publish(self, captured: CapturedInput, session: SparkSession | None = None) -> Publication:

@@ -17,11 +17,12 @@ from dagster_ips.core.ownership import ASSET, Consent
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.lost_files import unreadable
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.row_counts import count_rows
-from dagster_ips.exactly_once.capture.tables_together import Output, capture_together
+from dagster_ips.exactly_once.capture.tables_together import capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
@@ -157,14 +158,16 @@ class Assets:
         """
         consumer, inputs, run_id = self._consumers[asset], self.inputs(asset), str(uuid.uuid4())
         captured = Capturer(self.lake.catalog, self.store).capture(
-            asset,
-            list(inputs.values()),
-            target=consumer.table,
-            asked_for=Mode.FULL if full else None,
+            CaptureRequest(
+                asset,
+                list(inputs.values()),
+                target=consumer.table,
+                asked_for=Mode.FULL if full else None,
+                partitions=RunPartitions(tuple(keys), named_by_person=False) if consumer.is_partitioned else None,
+                consent=Consent(accept),
+                maker=consumer.maker,
+            ),
             run_id=run_id,
-            partitions=RunPartitions(tuple(keys), named_by_person=False) if consumer.is_partitioned else None,
-            consent=Consent(accept),
-            maker=consumer.maker,
         )
         views = {
             name: IcdcView(found, self.lake.session, self.lake.catalog.name, weighs_live_rows=consumer.weighs_live_rows)
@@ -185,13 +188,10 @@ class Assets:
             self.inputs(assets[0]),
             str(uuid.uuid4()),
         )
-        captured = capture_together(
-            Capturer(self.lake.catalog, self.store),
-            [Output(each.name, each.table, each.maker) for each in consumers],
-            list(inputs.values()),
-            asked_for=None,
-            run_id=run_id,
-        )
+        requests = [
+            CaptureRequest(each.name, list(inputs.values()), each.table, maker=each.maker) for each in consumers
+        ]
+        captured = capture_together(Capturer(self.lake.catalog, self.store), requests, run_id=run_id)
         weighs = any(each.weighs_live_rows for each in consumers)
         first = next(iter(captured.values()))
         views = [IcdcView(found, self.lake.session, self.lake.catalog.name, weighs_live_rows=weighs) for found in first]

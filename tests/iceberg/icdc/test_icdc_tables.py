@@ -16,6 +16,7 @@ from dagster_ips.core.capture import Mode
 from dagster_ips.errors import UnsupportedTableError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.affected_partitions import affected_partitions
 from dagster_ips.iceberg.avro import SCHEMA_KEY, read_avro, write_avro
@@ -178,7 +179,9 @@ def test_a_full_capture_leaves_out_rows_that_spark_deleted(lake: Lake) -> None:
     lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3").collect()
     capturer = Capturer(lake.catalog, MemoryEdgeStore())
     tracked = [TrackedInput("playback", TABLE)]
-    (captured,) = capturer.capture("daily", tracked, target="media.daily", asked_for=Mode.FULL, run_id="run")
+    (captured,) = capturer.capture(
+        CaptureRequest("daily", tracked, target="media.daily", asked_for=Mode.FULL), run_id="run"
+    )
     read = lake.catalog.client.load_table(captured.capture.icdc_table).scan().to_arrow()
     assert sorted(read["event_id"].to_pylist()) == [0, 1, 2, 4, 5]
 
@@ -194,7 +197,7 @@ def test_a_partition_that_only_lost_delete_files_to_compaction_is_not_changed(la
 
     def capture() -> CapturedInput:
         tracked = [TrackedInput("playback", TABLE)]
-        (captured,) = capturer.capture("daily", tracked, target="media.daily", asked_for=None, run_id="run")
+        (captured,) = capturer.capture(CaptureRequest("daily", tracked, target="media.daily"), run_id="run")
         return captured
 
     consumed = capture().capture
