@@ -10,35 +10,23 @@ from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
-from dagster import (
-    AutomationCondition,
-    AutomationContext,
-    AutomationResult,
-    DagsterInstance,
-    RunRecord,
-)
+from dagster import AutomationContext, AutomationResult, DagsterInstance, RunRecord
 
 from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG
 from dagster_ips.core.retry import RetryState
 from dagster_ips.errors import IpsError
+from dagster_ips.orchestration.automate.bound_condition import BoundCondition
 from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.watch.failed_runs import WHOLE, failed_among, tried_runs
-from dagster_ips.orchestration.watch.watched_tables import ByAsset, WatchedInputs, watched_of
+from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
 
 
-class BlockedCondition(AutomationCondition[dg.AssetKey]):
+class BlockedCondition(BoundCondition):
     """True while a failed asset waits for its retry: longer each time, and permanently after five failures.
 
     A run in which the asset yielded nothing counts like a failure. Each partition waits separately, so that the others
     continue. New data upstream, a new code version or a manual materialization resets the count.
     """
-
-    def __init__(self, watched: ByAsset | None = None) -> None:
-        self._watched = watched
-
-    def bound(self, watched: ByAsset) -> BlockedCondition:
-        """The same condition, bound to what is watched for each consumer."""
-        return BlockedCondition(watched)
 
     @property
     def name(self) -> str:
@@ -52,7 +40,7 @@ class BlockedCondition(AutomationCondition[dg.AssetKey]):
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """The partitions that wait; for an asset without partitions, all of it or nothing."""
-        watched, view = watched_of(self._watched, context.key), context.asset_graph_view
+        watched, view = self.watched_by(context), context.asset_graph_view
         # Without candidates there is nothing to hold back; this saves two queries for each idle asset.
         if watched is None or context.candidate_subset.is_empty:
             return AutomationResult(context, context.get_empty_subset(), cursor=context.cursor)

@@ -12,25 +12,19 @@ from dagster import AutomationCondition, AutomationContext, AutomationResult
 from dagster_ips.core.backlog import sum_of
 from dagster_ips.errors import CatalogUnreachableError, DeclarationError, IpsError
 from dagster_ips.orchestration.automate.blocked_condition import BlockedCondition
+from dagster_ips.orchestration.automate.bound_condition import BoundCondition
 from dagster_ips.orchestration.automate.same_run_condition import SameRunCondition
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from dagster_ips.orchestration.watch.watched_tables import ByAsset, WatchedInputs, require_no_limits, watched_of
+from dagster_ips.orchestration.watch.watched_tables import ByAsset, WatchedInputs, require_no_limits
 
 
-class PendingCondition(AutomationCondition[dg.AssetKey]):
+class PendingCondition(BoundCondition):
     """True while a capture of any of the asset's incremental inputs would find changes, and enough of them.
 
     It isn't true before every input's table exists, because all inputs are captured together.
     """
 
-    def __init__(
-        self,
-        watched: ByAsset | None = None,
-        *,
-        min_bytes: int | None = None,
-        max_wait: dt.timedelta | None = None,
-    ) -> None:
-        self._watched = watched
+    def __init__(self, *, min_bytes: int | None = None, max_wait: dt.timedelta | None = None) -> None:
         self._min_bytes = min_bytes
         self._max_wait = max_wait
 
@@ -41,10 +35,6 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
             DeclarationError: it has limits, and the asset is partitioned.
         """
         require_no_limits(watched, self._min_bytes, self._max_wait)
-
-    def bound(self, watched: ByAsset) -> PendingCondition:
-        """The same condition, bound to what is watched for each consumer."""
-        return PendingCondition(watched, min_bytes=self._min_bytes, max_wait=self._max_wait)
 
     @property
     def name(self) -> str:
@@ -69,7 +59,7 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
         An upstream that can't be read doesn't hold up the others. Its own consumer runs, so that the run reports the
         error, unless the catalog can't be reached or it is unknown which partitions should run.
         """
-        watched = watched_of(self._watched, context.key)
+        watched = self.watched_by(context)
         if watched is None:
             return AutomationResult(context, context.get_empty_subset())
         try:
@@ -99,9 +89,6 @@ class PendingCondition(AutomationCondition[dg.AssetKey]):
             return context.get_empty_subset()
         found = view.get_subset_from_partition_keys(context.key, context.partitions_def, set(keys))
         return context.candidate_subset.compute_intersection(found)
-
-
-_OWN = (PendingCondition, BlockedCondition, SameRunCondition)
 
 
 def pending(*, min_bytes: int | None = None, max_wait: dt.timedelta | None = None) -> AutomationCondition[dg.AssetKey]:
@@ -175,7 +162,7 @@ def bind(
             or a condition that contains another one can't be rebuilt.
     """
     for part in _of_asset_itself(condition):
-        if isinstance(part, _OWN) and key not in watched:
+        if isinstance(part, BoundCondition) and key not in watched:
             raise DeclarationError(
                 asset=key.to_user_string(),
                 problem="its automation condition checks it for pending changes, but it reads nothing incrementally.",
@@ -184,7 +171,7 @@ def bind(
             )
         if isinstance(part, PendingCondition):
             part.require_fit(watched[key])
-    return with_parts(condition, lambda part: part.bound(watched) if isinstance(part, _OWN) else part)
+    return with_parts(condition, lambda part: part.bound(watched) if isinstance(part, BoundCondition) else part)
 
 
 def check_conditions_of_checks(items: Iterable[Any]) -> None:
@@ -196,7 +183,7 @@ def check_conditions_of_checks(items: Iterable[Any]) -> None:
     for item in items:
         for spec in item.check_specs if isinstance(item, dg.AssetsDefinition) else ():
             condition = spec.automation_condition
-            if condition is not None and any(isinstance(part, _OWN) for part in _parts(condition)):
+            if condition is not None and any(isinstance(part, BoundCondition) for part in _parts(condition)):
                 raise DeclarationError(
                     asset=spec.asset_key.to_user_string(),
                     problem=f"the condition of its check {spec.name} checks for pending changes, which only conditions "

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import dagster as dg
-from dagster import AutomationCondition, AutomationContext, AutomationResult
+from dagster import AutomationContext, AutomationResult
 
 from dagster_ips.errors import IpsError
-from dagster_ips.orchestration.watch.watched_tables import ByAsset, WatchedInputs, watched_of
+from dagster_ips.orchestration.automate.bound_condition import BoundCondition
+from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
 
 
-class SameRunCondition(AutomationCondition[dg.AssetKey]):
+class SameRunCondition(BoundCondition):
     """True while an incremental input's asset is requested in this tick and one run can compute both.
 
     Each step captures when it begins, after the step before it has published. If that published nothing, it finds no
@@ -20,13 +21,6 @@ class SameRunCondition(AutomationCondition[dg.AssetKey]):
     otherwise it would have to run twice. An asset also waits for an input whose table doesn't exist yet, unless this
     run creates it.
     """
-
-    def __init__(self, watched: ByAsset | None = None) -> None:
-        self._watched = watched
-
-    def bound(self, watched: ByAsset) -> SameRunCondition:
-        """The same condition, bound to what is watched for each consumer."""
-        return SameRunCondition(watched)
 
     @property
     def name(self) -> str:
@@ -45,7 +39,7 @@ class SameRunCondition(AutomationCondition[dg.AssetKey]):
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """The partitions whose upstream partitions are requested; for an asset without partitions, all of it."""
-        watched, found = watched_of(self._watched, context.key), cast("Any", context.get_empty_subset())
+        watched, found = self.watched_by(context), cast("Any", context.get_empty_subset())
         if watched is None:
             return AutomationResult(context, found)
         asked = context.request_subsets_by_key

@@ -245,23 +245,6 @@ def _is_unexpected(state: EdgeState, target: TableMetadata) -> bool:
     return not is_behind and unexpected_change(state, target_history(target, state.edge)) is not None
 
 
-def watched_of(watched: ByAsset | None, key: dg.AssetKey) -> WatchedInputs | None:
-    """What a condition of this library watches when Dagster evaluates it for ``key``; None if that isn't a consumer.
-
-    It isn't always the asset that has the condition: ``any_deps_match`` evaluates it for each upstream.
-
-    Raises:
-        DeclarationError: the condition isn't bound to anything.
-    """
-    if watched is None:
-        raise DeclarationError(
-            asset=key.to_user_string(),
-            problem="an automation condition checks it for pending changes, but isn't connected to the tables.",
-            remedy="Pass the definitions through with_incremental().",
-        )
-    return watched.get(key)
-
-
 def require_no_limits(watched: WatchedInputs, *limits: object) -> None:
     """Fail if a partitioned asset has limits on its backlog, because a backlog isn't measured by partition.
 
