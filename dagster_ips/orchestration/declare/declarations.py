@@ -142,18 +142,18 @@ def incremental(  # noqa: PLR0913  # independent parameters
         >>> incremental(ranges=["event_date"]).metadata["dagster_ips/incremental"]["ranges"]
         ['event_date']
     """
-    declared = _declared(
-        ranges=ranges,
-        ref=ref,
-        start=start,
-        on_rollback=on_rollback,
-        on_expired=on_expired,
-        on_removed=on_removed,
-        on_unmapped=on_unmapped,
-        partition_column=partition_column,
-        max_bytes=max_bytes,
-        max_files=max_files,
-    )
+    declared = {
+        "ranges": _names(ranges, "ranges"),
+        "ref": ref,
+        "start": _start_text(start),
+        "on_rollback": _one_of(OnRollback, on_rollback, "on_rollback").value,
+        "on_expired": _one_of(OnExpired, on_expired, "on_expired").value,
+        "on_removed": _one_of(OnRemoved, on_removed, "on_removed").value,
+        "on_unmapped": _one_of(OnUnmapped, on_unmapped, "on_unmapped").value,
+        "partition_column": partition_column,
+        "max_bytes": _limit(max_bytes, "max_bytes"),
+        "max_files": _limit(max_files, "max_files"),
+    }
     return dg.AssetIn(
         key=None if key is None else asset_key_of(key),
         metadata={**(metadata or {}), INCREMENTAL: declared},
@@ -226,7 +226,7 @@ def incremental_dep(  # noqa: PLR0913  # as for incremental
         >>> incremental_dep("playback").asset_key.to_user_string()
         'playback'
     """
-    declared = _declared(
+    declared = incremental(
         ranges=ranges,
         ref=ref,
         start=start,
@@ -235,35 +235,9 @@ def incremental_dep(  # noqa: PLR0913  # as for incremental
         on_removed=on_removed,
         max_bytes=max_bytes,
         max_files=max_files,
+        metadata=metadata,
     )
-    return dg.AssetDep(asset_key_of(asset), metadata={**(metadata or {}), INCREMENTAL: declared})
-
-
-def _declared(  # noqa: PLR0913  # as for incremental
-    *,
-    ranges: Sequence[str],
-    ref: str,
-    start: str | int,
-    on_rollback: str,
-    on_expired: str,
-    on_removed: str,
-    on_unmapped: str = OnUnmapped.ERROR,
-    partition_column: str | None = None,
-    max_bytes: int | None,
-    max_files: int | None,
-) -> dict[str, Any]:
-    return {
-        "ranges": _names(ranges, "ranges"),
-        "ref": ref,
-        "start": _start_text(start),
-        "on_rollback": _one_of(OnRollback, on_rollback, "on_rollback").value,
-        "on_expired": _one_of(OnExpired, on_expired, "on_expired").value,
-        "on_removed": _one_of(OnRemoved, on_removed, "on_removed").value,
-        "on_unmapped": _one_of(OnUnmapped, on_unmapped, "on_unmapped").value,
-        "partition_column": partition_column,
-        "max_bytes": _limit(max_bytes, "max_bytes"),
-        "max_files": _limit(max_files, "max_files"),
-    }
+    return dg.AssetDep(asset_key_of(asset), metadata=declared.metadata)
 
 
 def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> dict[str, Any]:
