@@ -1,4 +1,4 @@
-"""How much an edge has not consumed yet, from the summaries of its source's snapshots."""
+"""Whether an edge has something to consume and how much, from the summaries of its source's snapshots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import reduce
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.capture import EdgeState
-from dagster_ips.core.pending import is_pending
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
@@ -67,6 +66,26 @@ class Backlog:
         return enough or (max_wait_seconds is not None and waited >= max_wait_seconds)
 
 
+def is_pending(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> bool:
+    """Whether a capture of the edge would find anything.
+
+    An append of no file doesn't count. A rewrite that changed no row does, so that the watermark advances before its
+    snapshot expires; the run it causes publishes nothing, so no other consumer is triggered. What can't be followed (a
+    re-created table, a rollback) counts too: the run it causes reports it, as nothing else would. So does a change of
+    which only some files are consumed.
+    """
+    if ancestry.head is None:
+        return False
+    if state.committed is None or state.file_set is not None:
+        return True
+    if state.committed.table_uuid != table_uuid:
+        return True
+    snapshots = ancestry.between(
+        from_snapshot_id_exclusive=state.committed.snapshot_id, to_snapshot_id_inclusive=ancestry.head.snapshot_id
+    )
+    return snapshots is None or not all(_is_empty_append(each) for each in snapshots)
+
+
 def backlog(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> Backlog:
     """What a capture of the edge would find; empty if ``is_pending`` is False, except after a day of empty appends.
 
@@ -84,13 +103,17 @@ def backlog(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> Backlog
     since = ancestry.between(
         from_snapshot_id_exclusive=state.committed.snapshot_id, to_snapshot_id_inclusive=head.snapshot_id
     )
-    waiting = [s for s in since or () if not (s.operation == "append" and s.changes_no_file)]
+    waiting = [each for each in since or () if not _is_empty_append(each)]
     if state.committed.table_uuid != table_uuid or not waiting:  # none: what is consumed in part was rolled back
         return Backlog(snapshots=1, is_known=False)
     # The files of a rewrite hold no new rows.
     added = [_counts(s, "added-data-files", "added-records", "added-files-size") for s in waiting if not s.only_moves]
     files, rows, size_bytes = (sum(count) for count in zip(*added, strict=True)) if added else (0, 0, 0)
     return Backlog(len(waiting), files, rows, size_bytes, waiting[0].timestamp_ms)
+
+
+def _is_empty_append(snapshot: Snapshot) -> bool:
+    return snapshot.operation == "append" and snapshot.changes_no_file
 
 
 def _empty_appends(state: EdgeState, ancestry: Ancestry) -> Backlog:

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.backlog import is_pending
 from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import FileSet
 from dagster_ips.core.mode_decision import decide_mode
-from dagster_ips.core.pending import is_pending
 from dagster_ips.core.retry import MOST_FAILURES, RetryState
 from dagster_ips.core.watermark import Watermark
 

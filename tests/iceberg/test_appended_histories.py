@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType
 
+from dagster_ips.core.backlog import is_pending
 from dagster_ips.core.capture import Mode
-from dagster_ips.core.pending import is_pending
 from dagster_ips.core.ranges import ChangeRange, RangeKind
 from tests.iceberg.sources import SCHEMA, SPECS, TABLE, Row, Source, as_multiset
 

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
+from dagster_ips.core.backlog import is_pending
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.pending import is_pending
 from dagster_ips.errors import DeclarationError
 from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.orchestration.platform.cursor_store import CursorStore

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterInstance
 
-from dagster_ips.core.pending import is_pending
+from dagster_ips.core.backlog import is_pending
 from dagster_ips.core.valid_through import EventTime, least
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch

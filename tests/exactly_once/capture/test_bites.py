@@ -14,10 +14,9 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from dagster_ips.core.backlog import backlog
+from dagster_ips.core.backlog import backlog, is_pending
 from dagster_ips.core.capture import EdgeState, Mode, TargetMark
 from dagster_ips.core.limits import Limits
-from dagster_ips.core.pending import is_pending
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.errors import SourceExpiredError, SourceRolledBackError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
