@@ -33,6 +33,7 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import REVERTED, owner_properties, stamped_partitions, target_histories
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.differing import before_snapshot, rows_of_stage
+from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.orchestration.watch.run_at_work import UNFINISHED, run_at_work
@@ -389,7 +390,7 @@ class BackfillReverter:
                         description=f"backfill {backfill} was reverted",
                         partition=part or None,
                         metadata={"backfill": backfill, "published snapshot": snapshot},
-                        tags={"dagster/data_version": snapshot},
+                        tags={DATA_VERSION_TAG: snapshot},
                     )
                 )
 

@@ -23,6 +23,7 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import BranchStamps, stamps_on_branch
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
+from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.staged_run import moved
 from dagster_ips.spark.branches import Branch
@@ -325,6 +326,6 @@ class StagedBackfill:
                             description=f"backfill {self.plan.id} was published",
                             partition=part,
                             metadata={"backfill": self.plan.id, "published snapshot": str(newest.snapshot_id)},
-                            tags={"dagster/data_version": str(newest.snapshot_id)},
+                            tags={DATA_VERSION_TAG: str(newest.snapshot_id)},
                         )
                     )

@@ -19,6 +19,7 @@ from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
 from dagster_ips.exactly_once.capture.partition_counts import Count
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.iceberg.code_stamps import older_rows_of
+from dagster_ips.orchestration.declare.declarations import TABLE_NAME
 from dagster_ips.orchestration.platform.plain_text import plain
 from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.platform.table_metadata import table_metadata
@@ -82,7 +83,7 @@ def run_metadata(report: RunReport) -> dict[str, Any]:
             shown["older rows"] = str(report.older)
     if report.publication.metadata is not None and report.staged is None:  # What is staged isn't in the table yet.
         shown |= table_metadata(report.publication.metadata)
-    shown["dagster/table_name"] = report.table
+    shown[TABLE_NAME] = report.table
     return shown
 
 
