@@ -390,7 +390,8 @@ def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, cha
 
 def _require_whole_partitions(table: str, partition_columns: Sequence[str], change: InputChange) -> None:
     for taken in () if change.is_empty else change.taken:
-        is_whole = change.holds_every_row_in(taken) or (taken.keys and set(taken.keys) <= set(partition_columns))
+        is_every_row = change.is_whole and not taken.by_transform
+        is_whole = is_every_row or (taken.keys and set(taken.keys) <= set(partition_columns))
         if taken.frame is not Frame.SOURCE and not is_whole:
             columns = ", ".join(partition_columns) or "no column"
             raise FragmentOverwriteError(
