@@ -91,8 +91,8 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
             newest = None if through in (None, ALWAYS) else period_begin(through, self._every).timestamp()
             if newest is not None and (end is None or newest > end):
                 end, since = newest, context.evaluation_time.timestamp()
-            if end is not None and _made_since(context) < since:
-                due = context.candidate_subset
+            if end is not None:
+                due = context.candidate_subset if _made_since(context) < since else _not_made_since(context, since)
         elif through is not None and isinstance(context.partitions_def, dg.TimeWindowPartitionsDefinition):
             due = _complete(context, context.partitions_def, through)
         if due.is_empty:
@@ -158,6 +158,17 @@ def _without_tried(
     if held := held and held & due.expensively_compute_partition_keys():
         due = due.compute_difference(view.get_subset_from_partition_keys(context.key, partitions, held))
     return due, as_plain(states)
+
+
+def _not_made_since(context: AutomationContext[dg.AssetKey], since: float) -> Any:  # noqa: ANN401  # as above
+    """The partitions that no run has made since then, although one tried to, while other partitions were made."""
+    view, partitions = context.asset_graph_view, context.partitions_def
+    if partitions is None:
+        return context.get_empty_subset()
+    tried = tried_runs(view.instance, context.key, is_partitioned=True)
+    keys = {key for key, record in tried.items() if record.create_timestamp.timestamp() >= since}
+    keys = keys and keys & context.candidate_subset.expensively_compute_partition_keys()
+    return view.get_subset_from_partition_keys(context.key, partitions, keys) if keys else context.get_empty_subset()
 
 
 def _made_since(context: AutomationContext[dg.AssetKey]) -> float:

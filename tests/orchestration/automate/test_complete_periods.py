@@ -29,6 +29,14 @@ def mailed() -> None: ...
 def mailed_days() -> None: ...
 
 
+@dg.asset(
+    deps=["playback"],
+    partitions_def=dg.StaticPartitionsDefinition(["DE", "FR"]),
+    automation_condition=ips.valid_through("playback", every=DAY),
+)
+def mailed_countries() -> None: ...
+
+
 class Ticks:
     """Dagster's evaluation of an asset's condition, tick after tick, and the asset's runs."""
 
@@ -89,3 +97,18 @@ def test_a_failed_run_is_retried(
     instance.report_run_failed(ticks.start(due))
     assert ticks.requested() == set()
     assert ticks.requested(later=dt.timedelta(minutes=1)) == {due}
+
+
+def test_a_partition_that_failed_is_retried_even_if_another_one_was_made(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    ticks = Ticks(tmp_path / "lake", instance, mailed_countries)
+    ticks.arrive(0, 1)
+    assert ticks.requested() == {"DE", "FR"}
+    ticks.start("DE")
+    instance.report_runless_asset_event(dg.AssetMaterialization(mailed_countries.key, partition="DE"))
+    instance.report_run_failed(ticks.start("FR"))
+    assert ticks.requested() == set()
+    assert ticks.requested(later=dt.timedelta(minutes=1)) == {"FR"}
+    instance.report_runless_asset_event(dg.AssetMaterialization(mailed_countries.key, partition="FR"))
+    assert ticks.requested(later=dt.timedelta(minutes=2)) == set()
