@@ -87,7 +87,10 @@ def with_incremental(
     completeness = Completeness(watched, _outside_watches(specs, outside, together))
     own, bound = _bound_sensors(definitions.sensors or (), watched)
     driven = {
-        key for sensor in definitions.sensors or () if isinstance(sensor, PendingSensor) for key in sensor.driven_assets
+        key
+        for sensor in definitions.sensors or ()
+        if isinstance(sensor, PendingSensor)
+        for key in _keys_of_steps(sensor, watched)
     }
     assets = [
         _with_complete_periods(_with_conditions(item, watched, driven), completeness)
@@ -255,8 +258,13 @@ def _bound_sensors(
                 problem=f"it should request runs of {', '.join(unknown)}, which reads nothing incrementally.",
                 remedy="Name assets with an incremental() input from the same definitions.",
             )
-        bound.append(sensor.bind([watched[key] for key in sorted(sensor.driven_assets)]))
+        bound.append(sensor.bind([watched[key] for key in sorted(_keys_of_steps(sensor, watched) & watched.keys())]))
     return own, bound
+
+
+def _keys_of_steps(sensor: PendingSensor, watched: Mapping[dg.AssetKey, WatchedInputs]) -> set[dg.AssetKey]:
+    """The assets that a sensor's runs compute: those that it names, and all others of their steps."""
+    return {key for named in sensor.driven_assets for key in watched[named].consumer.step}
 
 
 def _with_conditions(item: Any, watched: Mapping[dg.AssetKey, WatchedInputs], driven: set[dg.AssetKey]) -> Any:  # noqa: ANN401  # assets come in many kinds

@@ -64,7 +64,7 @@ def pending_sensor(  # noqa: PLR0913  # independent parameters
 
     Args:
         name: The sensor's name.
-        assets: Incremental assets.
+        assets: Incremental assets. All assets of a step are requested together, also if only some of them are named.
         interval_seconds: The minimum time between ticks; everything committed in between becomes one run.
         min_bytes: As in ``pending``.
         max_wait: As in ``pending``.
@@ -114,7 +114,7 @@ def pending_sensor(  # noqa: PLR0913  # independent parameters
             if not found:
                 yield dg.SkipReason(" ".join([*said, *said_of(errors)]) or "Nothing new is pending.")
 
-        selection = dg.AssetSelection.assets(*keys)
+        selection = dg.AssetSelection.assets(*{key for each in watched for key in each.consumer.step})
         return dg.SensorDefinition(evaluation_fn=evaluate, asset_selection=selection, **attributes)
 
     return PendingSensor(keys, bind, **attributes)

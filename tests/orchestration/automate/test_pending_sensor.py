@@ -83,6 +83,34 @@ def test_a_run_includes_the_checks_that_belong_to_each_run_and_no_proof_on_reque
     assert checks == {"daily:has_rows", "by_day:proof"}
 
 
+@pytest.mark.parametrize("can_subset", [False, True])
+def test_a_step_is_requested_as_a_whole_even_if_only_one_of_its_assets_is_named(
+    tables: Tables, instance: dg.DagsterInstance, *, can_subset: bool
+) -> None:
+    tables.create("playback")
+    tables.append(events(range(3)))
+    outs = {
+        name: dg.AssetOut(metadata=ips.append() | ips.table(f"media.{name}"), is_required=not can_subset)
+        for name in ("clean", "rejected")
+    }
+
+    @dg.multi_asset(ins={"playback": ips.incremental()}, outs=outs, can_subset=can_subset)
+    def split(playback: ips.IcdcView) -> tuple[object, object]:
+        return playback.added, playback.added
+
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+    playback, sensor = ips.iceberg_asset("playback", table="media.playback"), ips.pending_sensor("by_sensor", ["clean"])
+    defined = ips.with_incremental(
+        dg.Definitions(assets=[playback, split], sensors=[sensor], resources={"io_manager": manager})
+    )
+    (request,) = requested(defined, instance)
+    assert request.asset_selection == [dg.AssetKey("clean"), dg.AssetKey("rejected")]
+    graph = defined.resolve_asset_graph()
+    assert all(graph.get(key).automation_condition is None for key in request.asset_selection)
+
+
 def test_partitions_that_are_pending_again_without_a_new_snapshot_are_requested_again(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
