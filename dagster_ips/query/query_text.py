@@ -58,8 +58,8 @@ class Query:
 
     ``sources`` are the tables that it reads, each once, as the parts of their names; ``{a/b}`` is the asset key a/b.
     In its syntax tree ``tree``, a table has the name ``named(its number in sources)``, common table expressions are
-    inlined where they are used, and a final ORDER BY without LIMIT is removed. ``notes`` say which parts of the result
-    depend on the order of rows.
+    inlined where they are used, and a final ORDER BY without LIMIT is removed. Of ``SELECT * FROM (query)``, only the
+    query is left. ``notes`` say which parts of the result depend on the order of rows.
     """
 
     text: str
@@ -148,8 +148,7 @@ def _read(text: str) -> Query:
         message = "it reads no table"
         raise RefusedQueryError(message)
     spans += _without_qualifiers(tree, unaliased)
-    tree = _inlined(tree, {})
-    _drop_order(tree)
+    tree = _unwrapped(_inlined(tree, {}))
     return Query(text, tuple(sources), tuple(sorted(spans, key=lambda each: each.start)), tree, notes)
 
 
@@ -268,6 +267,28 @@ def _named(body: exp.Query, expression: exp.CTE) -> exp.Query:
         return body
     alias = exp.TableAlias(this=exp.to_identifier("ips_named"), columns=[column.copy() for column in columns])
     return exp.Select(expressions=[exp.Star()], from_=exp.From(this=exp.Subquery(this=body, alias=alias)))
+
+
+def _unwrapped(tree: exp.Query) -> exp.Query:
+    """``tree`` without its ORDER BY; of ``SELECT * FROM (query)``, in which many dbt models end, only the query."""
+    _drop_order(tree)
+    wrapped = tree.args["from_"].this if _selects_everything(tree) else None
+    if not isinstance(wrapped, exp.Subquery) or _given(wrapped) - {"this", "alias"} or wrapped.alias_column_names:
+        return tree
+    query = wrapped.this
+    if not isinstance(query, exp.Select | exp.SetOperation) or _given(query) & {"limit", "offset"}:
+        return tree
+    return _unwrapped(query.pop())
+
+
+def _selects_everything(tree: exp.Query) -> bool:
+    """Whether it is only ``SELECT * FROM`` something."""
+    is_plain = isinstance(tree, exp.Select) and _given(tree) == {"expressions", "from_"}
+    return is_plain and len(tree.selects) == 1 and isinstance(tree.selects[0], exp.Star) and not _given(tree.selects[0])
+
+
+def _given(node: exp.Expr) -> set[str]:
+    return {name for name, value in node.args.items() if value}
 
 
 def _drop_order(tree: exp.Query) -> None:

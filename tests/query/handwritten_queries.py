@@ -22,6 +22,15 @@ QUERIES = {
         FROM play p LEFT JOIN title t USING (title_id) LEFT JOIN studio s USING (studio_id)
         GROUP BY p.day, coalesce(s.region, 'none')
     """,
+    "dbt_model": """
+        WITH plays AS (SELECT * FROM play), titles AS (SELECT * FROM title),
+        joined AS (SELECT plays.*, titles.genre FROM plays LEFT JOIN titles ON plays.title_id = titles.title_id),
+        final AS (
+            SELECT day, genre, count(*) AS plays, sum(price) AS price, max(seconds) AS longest
+            FROM joined WHERE seconds IS NOT NULL GROUP BY 1, 2
+        )
+        SELECT * FROM final
+    """,
     "case_keys": """
         SELECT CASE WHEN seconds < 60 THEN 'short' WHEN seconds >= 60 THEN 'long' ELSE 'unknown' END AS kind,
                upper(trim(device)) AS device, count(*) AS n, max(seconds) AS longest

@@ -334,6 +334,36 @@ PLANS = [
     ("SELECT * FROM t0 x, t1 y WHERE x.a < y.a", ADDED, Strategy.FULL, "two columns with the same name"),
     ("SELECT a, sum(b) AS n FROM t0 GROUP BY ROLLUP (a)", ADDED, Strategy.FULL, "ROLLUP"),
     ("SELECT a, sum(b) AS n FROM t0 GROUP BY a WITH ROLLUP", ADDED, Strategy.FULL, "ROLLUP"),
+    (
+        "WITH o AS (SELECT * FROM t0), f AS (SELECT a, sum(b) AS n FROM o GROUP BY a) SELECT * FROM f ORDER BY a",
+        REMOVED,
+        Strategy.COMBINE,
+        "",
+    ),
+    (
+        "SELECT * FROM (SELECT * FROM (SELECT a, sum(b) AS n FROM t0 GROUP BY a ORDER BY n))",
+        REMOVED,
+        Strategy.COMBINE,
+        "",
+    ),
+    (
+        "SELECT * FROM (SELECT a, sum(b) FROM t0 GROUP BY a) AS final (k, n)",
+        ADDED,
+        Strategy.KEYS,
+        "in a form that changes can be added to",
+    ),
+    (
+        "SELECT * FROM (SELECT a, sum(b) AS n FROM t0 GROUP BY a) WHERE n > 1",
+        ADDED,
+        Strategy.KEYS,
+        "in a form that changes can be added to",
+    ),
+    (
+        "SELECT *, 1 AS o FROM (SELECT a, sum(b) AS n FROM t0 GROUP BY a)",
+        ADDED,
+        Strategy.KEYS,
+        "in a form that changes can be added to",
+    ),
 ]
 
 
