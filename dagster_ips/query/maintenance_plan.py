@@ -356,6 +356,25 @@ def _require_known_relations(tree: exp.Expr) -> None:
     if any(map(_joins_again_after_right, tree.find_all(exp.Select))):
         message = "JOIN ... USING after a RIGHT JOIN"  # It joins by the right table's columns, unlike in sqlglot.
         raise NotDerivedError(message)
+    if any(_has_other_order(each) and _is_read_by_place(each) for each in tree.find_all(exp.Select)):
+        message = "its columns are read by their places, and t.* beside JOIN ... USING may give them in another order"
+        raise NotDerivedError(message)
+
+
+def _has_other_order(select: exp.Select) -> bool:
+    """Whether it has a ``t.*`` in which Spark puts the columns of a USING first, unlike sqlglot."""
+    is_using = any(join.args.get("using") for join in select.args.get("joins") or [])
+    return is_using and any(isinstance(each, exp.Column) and each.is_star for each in select.expressions)
+
+
+def _is_read_by_place(select: exp.Select) -> bool:
+    """Whether it is within a side of a set operation, or a derived table whose columns are renamed."""
+    above = select.parent
+    while above is not None:
+        if isinstance(above, exp.SetOperation) or (isinstance(above, exp.Subquery) and above.alias_column_names):
+            return True
+        above = above.parent
+    return False
 
 
 def _is_side(tree: exp.Expr) -> bool:
