@@ -82,11 +82,10 @@ def test_a_step_reads_each_manifest_once(plays: Plays, read: list[str]) -> None:
     plays.append([{"day": days_ago(2)}])
     plays.append([{"day": days_ago(1)}])
     lake, partitions = plays.lake.reading_once(), RunPartitions((YESTERDAY, str(days_ago(2))))
-    capturer, tracked = Capturer(lake, plays.store), plays.tracked(DAYS, "day")
-    capturer.capture("out", [tracked], target=TARGET, asked_for=None, run_id="run", partitions=partitions)
+    request = CaptureRequest("out", [plays.tracked(DAYS, "day")], target=TARGET, partitions=partitions)
+    Capturer(lake, plays.store).capture(request, run_id="run")
     assert len(read) == len(set(read)) == 2
-    capturer = Capturer(plays.lake.reading_once(), plays.store)
-    capturer.capture("out", [tracked], target=TARGET, asked_for=None, run_id="again", partitions=partitions)
+    Capturer(plays.lake.reading_once(), plays.store).capture(request, run_id="again")
     assert len(read) == 4
 
 
