@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import copy
+from copy import copy as shallow_copy
 from typing import Self
 
 import dagster as dg
@@ -19,7 +19,7 @@ class BoundCondition(AutomationCondition[dg.AssetKey]):
 
     def bound(self, watched: ByAsset) -> Self:
         """The same condition, bound to what is watched for each consumer."""
-        found = copy(self)
+        found = shallow_copy(self)
         found.watched = watched
         return found
 
