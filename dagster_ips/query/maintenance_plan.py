@@ -42,7 +42,7 @@ from dagster_ips.query.query_tree import (
     kind_of,
     within,
 )
-from dagster_ips.query.spark_dialect import DIALECT, in_spark
+from dagster_ips.query.spark_dialect import DIALECT, WRITTEN, in_spark
 from dagster_ips.query.top_grouping import Grouping, grouping, why_not_kept
 
 
@@ -400,7 +400,7 @@ def _keep_names_in_values(tree: exp.Expr) -> None:
     """Give the names that are part of a value the case they were given in, unlike names of columns, which have none.
 
     These are the fields of a struct that is made or cast to, which ``to_json`` shows, and the keys in ``m.Key`` if
-    ``m`` is a map or may be one.
+    ``m`` is a map or may be one. In ``(a, b)`` and ``arrays_zip(a, b)``, the columns name the fields.
     """
     for node in tree.walk():
         match node:
@@ -408,6 +408,12 @@ def _keep_names_in_values(tree: exp.Expr) -> None:
                 name = node.this
             case exp.Dot() if not node.this.is_type(exp.DType.STRUCT, exp.DType.ARRAY):
                 name = node.expression
+            case exp.Tuple() | exp.ArraysZip():
+                for each in node.expressions:
+                    last = each.expression if isinstance(each, exp.Dot) else each.this
+                    if isinstance(last, exp.Identifier):
+                        last.meta[WRITTEN] = last.meta.get(_AS_GIVEN)
+                continue
             case _:
                 continue
         name.set("this", name.meta.get(_AS_GIVEN, name.name))

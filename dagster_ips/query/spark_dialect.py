@@ -15,10 +15,12 @@ from sqlglot.parsers.spark import SparkParser
 from dagster_ips.core.installed_spark import installed_version, minor_version
 from dagster_ips.query.deterministic_sql import SCALAR, SYNTAX
 
-__all__ = ["AS_GIVEN", "DIALECT", "SparkSql", "UnsupportedError", "in_spark", "written_again"]
+__all__ = ["AS_GIVEN", "DIALECT", "WRITTEN", "SparkSql", "UnsupportedError", "in_spark", "written_again"]
 
 AS_GIVEN = "ips_as_given"
 """What the meta of a call has whose function is known to be deterministic, but is written back only by its name."""
+WRITTEN = "ips_written"
+"""What the meta of a name has that is written in another case than it is compared in: the name as it is written."""
 
 # Other names for the same functions.
 _SAME = """
@@ -203,7 +205,12 @@ class SparkSql(Spark):
         FUNCTIONS: ClassVar = {name: _kept(name, build) for name, build in SparkParser.FUNCTIONS.items()}
 
     class Generator(SparkGenerator):
-        """Writes IS NOT NULL, which is no NOT to Spark before it optimizes."""
+        """Writes IS NOT NULL, which is no NOT to Spark before it optimizes, and names in the case they are given."""
+
+        def identifier_sql(self, expression: exp.Identifier) -> str:
+            """``expression`` as text."""
+            written = expression.meta.get(WRITTEN)
+            return str(super().identifier_sql(exp.to_identifier(written, quoted=True) if written else expression))
 
         def not_sql(self, expression: exp.Not) -> str:
             """``expression`` as text."""

@@ -606,6 +606,8 @@ def test_names_that_occur_in_other_words_or_texts_stay_as_they_are() -> None:
     [
         ("SELECT to_json(struct(a AS PlayId, `S`)) AS j FROM t0", ("`PlayId`", "`S`")),
         ("SELECT to_json(CAST(struct(a) AS struct<PlayId: int>)) AS j FROM t0", ("`PlayId`",)),
+        ("SELECT to_json((A, x.S)) AS j FROM t0 AS x", ("(`x`.`A`, `x`.`S`)",)),
+        ("SELECT to_json(arrays_zip(Tags)) AS j FROM (SELECT array(a) AS Tags FROM t0) AS q", ("(`q`.`Tags`)",)),
         ("SELECT str_to_map(s).Country AS c, count(*) AS n FROM t0 GROUP BY 1", (").`Country`",)),
         ("SELECT q.m.Country FROM (SELECT from_json(s, 'map<string, string>') AS M FROM t0) q", ("`q`.`m`.`Country`",)),
     ],

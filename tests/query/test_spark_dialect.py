@@ -131,6 +131,7 @@ to_json(named_struct('a', one))
 to_json(struct(one AS oneAndOnly, Word))
 to_json(cast(named_struct('a', 1) AS struct<Aa: int>))
 to_json(transform(array(1), x -> struct(x AS xOfOne)))
+to_json((One, Word))
 typeof(struct(One))
 str_to_map('Ab=1', ',', '=').Ab
 from_json('{"Ab":1}', 'map<string, int>').Ab
