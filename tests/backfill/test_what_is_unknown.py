@@ -504,8 +504,13 @@ def test_a_backfill_is_not_reverted_while_dagster_starts_runs_that_would_put_its
     with pytest.raises(BackfillError, match=f"First cancel it: dagster-ips backfill cancel {backfill}"):
         quiet.desk.revert(backfill, None, leave_out_changed=False)
     quiet.desk.cancel(backfill)
-    job = quiet.definitions.resolve_implicit_global_asset_job_def()
-    run = quiet.instance.create_run_for_job(job, asset_selection=frozenset([dg.AssetKey("first")]))
+    job, first = quiet.definitions.resolve_implicit_global_asset_job_def(), frozenset([dg.AssetKey("first")])
+    tags = {"dagster/backfill": backfill}
+    slow = quiet.instance.create_run_for_job(job, asset_selection=first, tags=tags)
+    run = quiet.instance.create_run_for_job(job, asset_selection=first)
+    with pytest.raises(BackfillError, match=f"its run {slow.run_id} isn't finished and could still publish rows"):
+        quiet.desk.revert(backfill, None, leave_out_changed=False)
+    quiet.instance.report_run_canceled(slow)
     with pytest.raises(BackfillError, match=f"run {run.run_id} of first is working or about to start"):
         quiet.desk.revert(backfill, None, leave_out_changed=False)
 

@@ -239,13 +239,21 @@ class BackfillDesk:
         """Revert a backfill; a publication of it that is in progress isn't continued.
 
         Raises:
-            BackfillError: Dagster still starts runs of it.
+            BackfillError: Dagster still starts runs of it, or one isn't finished.
             As for ``reverter`` and ``BackfillReverter.revert``.
         """
         reverter, staged = self.reverter(backfill), self.staged(backfill)
-        if BackfillFollower(self.lineage, reverter.backfill.plan, staged is not None).is_at_work():
+        follower = BackfillFollower(self.lineage, reverter.backfill.plan, staged is not None)
+        if follower.is_at_work():
             problem = "Dagster still starts runs of it, which would compute the partitions again. Nothing was reverted."
             raise BackfillError(backfill, problem, f"First cancel it: dagster-ips backfill cancel {backfill}")
+        if (run_id := follower.unfinished_run()) is not None:
+            problem = f"its run {run_id} isn't finished and could still publish rows. Nothing was reverted."
+            remedy = (
+                f"Wait for it, or end it: dagster-ips backfill cancel {backfill}. If its process is gone, terminate it "
+                "by force in Dagster's UI."
+            )
+            raise BackfillError(backfill, problem, remedy)
         if staged is None:
             return reverter.revert(partitions, leave_out_changed=leave_out_changed)
         return reverter.revert(partitions, leave_out_changed=leave_out_changed, drop_staged=staged.discard)

@@ -28,6 +28,7 @@ from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.cascade_runs import commits_of, runs_of
 from dagster_ips.orchestration.run.cascade_tag import PLAN_TAG
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
+from dagster_ips.orchestration.watch.run_at_work import UNFINISHED
 
 _PARTITION_TAG = "dagster/partition"
 _STARTS_NO_RUN = frozenset(
@@ -71,6 +72,12 @@ class BackfillFollower:
     def is_at_work(self) -> bool:
         """Whether Dagster still starts runs of the backfill or of a re-execution of it."""
         return any(backfill_status(each) not in _STARTS_NO_RUN for each in self._backfills())
+
+    def unfinished_run(self) -> str | None:
+        """The id of a run of the backfill that may still compute the root; None if there is none."""
+        root = dg.AssetKey.from_user_string(self.plan.root.asset)
+        runs = [each.dagster_run for each in self.runs() if root in (each.dagster_run.asset_selection or ())]
+        return next((run.run_id for run in runs if run.status in UNFINISHED), None)
 
     def progress(self) -> list[StageProgress]:
         """How far each stage is.
