@@ -310,8 +310,7 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one return per k
         case exp.Qualify():
             return "Spark has no QUALIFY: select the window function's value in a subquery, and filter by it outside"
         case exp.Table():
-            unknown = sorted(key for key, value in node.args.items() if value and key not in _OF_TABLE)
-            return f"{_shown(node)}: {unknown[0].upper()} may give different rows each time" if unknown else None
+            return _problem_of_table(node)
         case exp.Limit() | exp.Offset() | exp.Fetch():
             return _problem_of_limit(node)
         case exp.Join() if node.args.get("on") and node.args["on"].find(exp.Query):
@@ -363,6 +362,13 @@ def is_of_the_moment(text: exp.Expr) -> bool:
 
 
 _OF_TABLE = ("this", "db", "catalog", "alias", "joins")
+
+
+def _problem_of_table(table: exp.Table) -> str | None:
+    more = sorted(key for key, value in table.args.items() if value and key not in _OF_TABLE)
+    if more == ["sample"]:
+        return f"{_shown(table)}: SAMPLE takes other rows each time"
+    return f"{_shown(table)}: {more[0].rstrip('s').upper()} isn't supported" if more else None
 
 
 def _problem_of_limit(node: exp.Expr) -> str | None:

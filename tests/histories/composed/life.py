@@ -586,7 +586,9 @@ class Life:
             case FrameColumnsError():
                 return follower.name in ("copied", "of_groups")
             case FragmentOverwriteError() if follower.name == "whole":
-                return not full and not self._is_partitioned_as("fact", {"day", "title"})
+                if full:
+                    return self._is_partitioned_by_transforms("fact")
+                return not self._is_partitioned_as("fact", {"day", "title"})
             case UnfitFrameError():
                 return self._types_differ(follower)
             case PublishError():
@@ -655,6 +657,13 @@ class Life:
         names = {f["id"]: f["name"] for s in raw["schemas"] for f in s["fields"]}
         fields = [f for s in raw["partition-specs"] for f in s["fields"] if f["transform"] != "void"]
         return all(f["transform"] == "identity" and names[f["source-id"]] in columns for f in fields)
+
+    def _is_partitioned_by_transforms(self, name: str) -> bool:
+        """Whether it has partitions, none of which are a column's values."""
+        raw = self._raw(name)
+        spec = next(each for each in raw["partition-specs"] if each["spec-id"] == raw["default-spec-id"])
+        transforms = {field["transform"] for field in spec["fields"]} - {"void"}
+        return bool(transforms) and "identity" not in transforms
 
     # The current state
 
