@@ -243,7 +243,7 @@ class _EqualityWalk:
         What fails for such a row, as a cast may, would otherwise fail here although the query gives its result.
         """
         block = self._block
-        if any(each.role is Role.HIDDEN for each in block.relations):
+        if block.laterals or any(each.role is Role.HIDDEN for each in block.relations):
             return False
         is_there = all(each in self._inside for each in block.relations if each.role is Role.INNER)
         return is_there and all(map(self.has_all_of, block.filters))
@@ -348,6 +348,8 @@ def _why_no_key(block: SelectBlock, place: int) -> str:
     expression = block.tree.selects[place].unalias()
     columns = within(expression, exp.Column)
     roles = [relation.role for column in columns if (relation := block.relation(column.table)) is not None]
+    if any(column.table == lateral.alias for column in columns for lateral in block.laterals):
+        return f"{name} is computed from a LATERAL VIEW"
     if Role.LEFT in roles:
         return f"{name} is null where a LEFT JOIN finds nothing"
     if other := next((column for column in columns if has_equals(block, column)), None):

@@ -82,6 +82,7 @@ def _orders_all_that_it_reads(window: exp.Window) -> bool:
         return False
     relations = [select.args.get("from_"), *(select.args.get("joins") or [])]
     read = {each.this.alias_or_name for each in relations if each is not None}
+    read |= {each.alias for each in select.args.get("laterals") or []}
     return all(column in by for column in select.find_all(exp.Column) if column.table in read)
 
 

@@ -131,6 +131,11 @@ class SelectBlock:
         return [window for part in parts for window in within(part, exp.Window)]
 
     @property
+    def laterals(self) -> list[exp.Lateral]:
+        """Its LATERAL VIEWs."""
+        return self.tree.args.get("laterals") or []
+
+    @property
     def group(self) -> list[exp.Expr]:
         """The expressions of its GROUP BY."""
         group = self.tree.args.get("group")
@@ -225,7 +230,6 @@ class _Builder:
 
     def _block(self, tree: exp.Select) -> SelectBlock:
         _require_only(tree, _OF_SELECT, "")
-        _require_no(tree, "laterals", "LATERAL VIEW")
         if tree.args.get("distinct") and tree.args["distinct"].args.get("on"):
             message = "DISTINCT ON"
             raise NotDerivedError(message)
@@ -237,6 +241,7 @@ class _Builder:
             _add(block, Relation(first.this.alias_or_name, self.node(_from(first.this)), Role.INNER, 0))
         for join in tree.args.get("joins") or []:
             self._join(block, join)
+        _require_row_wise(block)
         where = tree.args.get("where")
         for condition in conjuncts(where.this if where else None):
             _add_condition(block, condition)
@@ -361,9 +366,19 @@ def _require_only(tree: exp.Expr, known: set[str], what: str) -> None:
             raise NotDerivedError(message)
 
 
-def _require_no(tree: exp.Expr, key: str, what: str) -> None:
-    if tree.args.get(key):
-        raise NotDerivedError(what)
+def _require_row_wise(block: SelectBlock) -> None:
+    """Refuse a LATERAL VIEW unless it only adds columns to each row, and repeats the row as often as there are values.
+
+    Its columns belong to no relation, so no key is derived from them.
+    """
+    names = {relation.alias for relation in block.relations}
+    for lateral in block.laterals:
+        is_given = isinstance(lateral.this, exp.Explode) and lateral.args.get("view") and lateral.alias_column_names
+        is_of_rows = all(column.table in names for column in within(lateral.this, exp.Column))
+        if not (is_given and is_of_rows) or within(lateral.this, exp.Query) or lateral.alias in names:
+            message = f"LATERAL VIEW {lateral.this.sql(DIALECT)}"
+            raise NotDerivedError(message)
+        names.add(lateral.alias)
 
 
 def _require_no_limit(tree: exp.Expr) -> None:

@@ -226,6 +226,26 @@ QUERIES = {
     "lateral_explode_grouped": """
         SELECT tag, place, count(*) AS n FROM play LATERAL VIEW OUTER posexplode(tags) e AS place, tag GROUP BY tag, place
     """,
+    "lateral_of_joined_rows": """
+        SELECT a.country, tag, count(*) AS n, sum(seconds) AS seconds, max(day) AS last
+        FROM play p JOIN account a ON p.account_id = a.account_id LATERAL VIEW explode(p.tags) e AS tag
+        WHERE tag <> a.plan GROUP BY a.country, tag
+    """,
+    "lateral_right_of_left_join": """
+        SELECT a.account_id, count(tag) AS n FROM account a LEFT JOIN play p ON p.account_id = a.account_id
+        LATERAL VIEW OUTER explode(p.tags) e AS tag GROUP BY a.account_id
+    """,
+    "lateral_twice": """
+        SELECT play_id, letter, place FROM play LATERAL VIEW explode(array(tags, array(device))) AS each
+        LATERAL VIEW OUTER posexplode(each) AS place, letter
+    """,
+    "lateral_ranked": """
+        SELECT tag, count(*) AS n FROM (
+            SELECT tag, row_number() OVER (PARTITION BY account_id ORDER BY play_id, tag) AS place
+            FROM play LATERAL VIEW explode(tags) e AS tag
+        ) WHERE place = 1 GROUP BY tag
+    """,
+    "lateral_distinct": "SELECT DISTINCT day, tag FROM play LATERAL VIEW explode(tags) e AS tag",
     "explode_selected": "SELECT play_id, explode(tags) AS tag FROM play WHERE size(tags) > 0",
     "explode_grouped": """
         SELECT tag, count(*) AS n FROM (SELECT explode(tags) AS tag FROM play) GROUP BY tag

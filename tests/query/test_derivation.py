@@ -300,6 +300,20 @@ PLANS = [
         Strategy.KEYS,
         "e isn't computed only from",
     ),
+    ("SELECT a, e FROM t0 LATERAL VIEW explode(array(b, c)) x AS e WHERE e > c", ADDED, Strategy.APPEND, ""),
+    ("SELECT a, e FROM t0 LATERAL VIEW explode(array(b, c)) x AS e", REMOVED, Strategy.KEYS, "rows were removed"),
+    (
+        "SELECT b, max(e) AS m FROM t0 LATERAL VIEW OUTER posexplode(array(b, c)) x AS i, e GROUP BY b",
+        REMOVED,
+        Strategy.COMBINE,
+        "",
+    ),
+    (
+        "SELECT length(e) AS l, count(DISTINCT a) AS n FROM t0 LATERAL VIEW explode(array(s)) AS e GROUP BY length(e)",
+        ADDED,
+        Strategy.FULL,
+        "l is computed from a LATERAL VIEW",
+    ),
     ("SELECT a, explode_outer(array(b, c)) AS e FROM t0", REMOVED, Strategy.KEYS, "no append: rows were removed"),
     (
         "SELECT a, sum(b) FILTER (WHERE a > 1) AS n FROM t0 GROUP BY a",
