@@ -87,11 +87,11 @@ def _orders_all_that_it_reads(window: exp.Window) -> bool:
 
 
 def _depends_on_order(call: exp.AggFunc) -> bool:
-    """Whether the aggregate is rounded at each step: a sum of floats or of values of unknown type, or made of such."""
+    """Whether it takes any of the rows that tie, or is rounded at each step, as sums of floats or of unknown types."""
     if isinstance(call, exp.Sum | exp.Avg):
         value = call.this.expressions[0] if isinstance(call.this, exp.Distinct) else call.this
         return kind_of(value.type) != "integer" and not value.is_type("decimal")
-    return isinstance(call, _ROUNDED)
+    return isinstance(call, (*_ROUNDED, exp.ArgMax, exp.ArgMin))
 
 
 def terms(

@@ -406,6 +406,8 @@ def _notes(tree: exp.Expr) -> Iterator[str]:
     for window in tree.find_all(exp.Window):
         if depends_on_ties(window):
             yield f"{_shown(window)}: rows that tie in its ORDER BY come in any order"
+    for call in tree.find_all(exp.ArgMax, exp.ArgMin):
+        yield f"{_shown(call)}: it takes any of the rows that tie in {_shown(call.expression)}"
 
 
 def depends_on_ties(window: exp.Window) -> bool:

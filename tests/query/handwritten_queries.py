@@ -226,6 +226,15 @@ QUERIES = {
     "lateral_explode_grouped": """
         SELECT tag, place, count(*) AS n FROM play LATERAL VIEW OUTER posexplode(tags) e AS place, tag GROUP BY tag, place
     """,
+    "latest_by": """
+        SELECT account_id, max_by(device, struct(started, device)) AS last_device, min_by(day, day) AS first_day
+        FROM play GROUP BY account_id
+    """,
+    "counted_by_the_latest": """
+        SELECT last_device, count(*) AS n FROM (
+            SELECT account_id, max_by(device, struct(started, device)) AS last_device FROM play GROUP BY account_id
+        ) GROUP BY last_device
+    """,
     "lateral_of_joined_rows": """
         SELECT a.country, tag, count(*) AS n, sum(seconds) AS seconds, max(day) AS last
         FROM play p JOIN account a ON p.account_id = a.account_id LATERAL VIEW explode(p.tags) e AS tag

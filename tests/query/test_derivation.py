@@ -300,6 +300,13 @@ PLANS = [
         Strategy.KEYS,
         "e isn't computed only from",
     ),
+    ("SELECT a, max_by(b, c) AS m FROM t0 GROUP BY a", REMOVED, Strategy.KEYS, "m isn't computed only from keys"),
+    (
+        "SELECT m, count(*) AS n FROM (SELECT a, CAST(max_by(s, c) AS STRING) AS m FROM t0 GROUP BY a) GROUP BY m",
+        REMOVED,
+        Strategy.FULL,
+        "MAX_BY(`t0`.`s`, `t0`.`c`) depends on the order of rows",
+    ),
     ("SELECT a, e FROM t0 LATERAL VIEW explode(array(b, c)) x AS e WHERE e > c", ADDED, Strategy.APPEND, ""),
     ("SELECT a, e FROM t0 LATERAL VIEW explode(array(b, c)) x AS e", REMOVED, Strategy.KEYS, "rows were removed"),
     (
@@ -613,6 +620,18 @@ def test_names_that_occur_in_other_words_or_texts_stay_as_they_are() -> None:
         found
         == "WITH q AS (SELECT * FROM x AS `my-plays` WHERE s = '{no}') SELECT a FROM q JOIN y AS `Title` USING (a)"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("max_by(b, c)", ("MAX_BY(b, c): it takes any of the rows that tie in c",)),
+        ("lag(b) OVER (ORDER BY c)", ("LAG(b) OVER (ORDER BY c): rows that tie in its ORDER BY come in any order",)),
+        ("max(b)", ()),
+    ],
+)
+def test_a_value_that_depends_on_ties_is_accepted_with_a_note(value: str, said: tuple[str, ...]) -> None:
+    assert read(f"SELECT {value} AS v FROM t0").notes == said
 
 
 @pytest.mark.parametrize(
