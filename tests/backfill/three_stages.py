@@ -16,6 +16,7 @@ from tests.backfill.backfilled_pipeline import BackfilledPipeline
 from tests.support.lake import Lake, events
 from tests.support.lake_catalog import catalog_resource
 from tests.support.partitioned import DAYS, FROM_DAYS, WEEKS
+from tests.support.spark_resource import spark_resource
 
 DAYS_OF = {day: [10 * day + i for i in range(5)] for day in range(10)}
 
@@ -62,7 +63,7 @@ def three_stages(lake_folder: Path, spark_folder: Path, *, bug: bool, by_week: b
 
     manager = ips.IcdcIOManager(
         catalog=catalog_resource(lake_folder),
-        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
+        spark=spark_resource(spark_folder),
         icdc_keep_last=1,
     )
     playback = ips.iceberg_asset("playback", table="media.playback")
