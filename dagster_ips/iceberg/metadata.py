@@ -323,6 +323,16 @@ class TableMetadata:
         specs = [self._identity_columns(spec["fields"]) for spec in self.raw.get("partition-specs", ())]
         return tuple(c for c in self.identity_partition_columns() if all(c in columns for columns in specs))
 
+    def sole_partition_columns(self) -> frozenset[str]:
+        """The columns whose values alone every spec partitions by; empty if any spec partitions by something else."""
+        specs = [
+            [field for field in spec["fields"] if field["transform"] != "void"]
+            for spec in self.raw.get("partition-specs", ())
+        ]
+        found = {frozenset(self._identity_columns(spec)) for spec in specs}
+        is_alone = len(found) == 1 and all(len(self._identity_columns(spec)) == len(spec) for spec in specs)
+        return found.pop() if is_alone else frozenset()
+
     def _identity_columns(self, spec: list[dict[str, Any]]) -> tuple[str, ...]:
         names = {field.field_id: name for name, field in self.columns.items()}
         return tuple(

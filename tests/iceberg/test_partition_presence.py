@@ -114,3 +114,22 @@ def test_values_of_a_column_that_is_not_a_partition_column_exclude_nothing(tmp_p
     assert not partitions_held(
         source.lake.storage, table, ["the title", "day"], [("z", DAY + dt.timedelta(days=1))]
     ).partitions
+
+
+@pytest.mark.parametrize(
+    ("evolutions", "alone"),
+    [
+        ([], {"day"}),
+        ([lambda spec: spec.add_field("the title", "bucket[4]", "title_bucket")], set()),
+        ([lambda spec: spec.add_identity("the title")], set()),
+        ([lambda spec: spec.remove_field("day")], set()),
+    ],
+)
+def test_columns_are_sole_partition_columns_only_if_every_spec_has_them_and_nothing_else(
+    tmp_path: Path, evolutions: list[Any], alone: set[str]
+) -> None:
+    source = Source(tmp_path, "day")
+    for evolve in evolutions:
+        with source.lake.client.load_table(TABLE).update_spec() as spec:
+            evolve(spec)
+    assert source.lake.load(TABLE, asset="test").sole_partition_columns() == alone

@@ -281,6 +281,7 @@ class Result:
             head=target.head_snapshot_id() if self.new_partitions is None else None,
             partition_columns=columns,
             within=self.partitions,
+            sole_partition_columns=target.sole_partition_columns(),
             held=self._held(target, of_keys),
             came_to=self._came_to(of_keys, target),
         )

@@ -48,6 +48,7 @@ def combine_rows(  # noqa: PLR0913  # all are independent
     head: int | None,
     partition_columns: Sequence[str],
     within: str | None,
+    sole_partition_columns: Collection[str] = (),
     held: PartitionsHeld = all_held,
     came_to: Partitions | None = None,
 ) -> None:
@@ -60,22 +61,24 @@ def combine_rows(  # noqa: PLR0913  # all are independent
     becomes of each group. ``within`` is the condition that all groups must meet. Groups of partitions that aren't
     ``held`` are new. ``came_to`` is given if it is known that no row was removed: partitions, by those of
     ``partition_columns`` that are in the key, outside of which the change has no row. Then a single query may be
-    enough.
+    enough. ``sole_partition_columns`` are empty if something else may partition the target's files.
 
     Raises:
         CombineError: rows were removed that the target never had, or a value is too large for its type.
         OutsidePartitionsError: a group isn't ``within``.
     """
     prune = [column for column in partition_columns if column in aggregates.keys]
+    is_alone = set(prune) == set(sole_partition_columns)
     delta = aggregates.parts_that_matter(change)
     with explained(branch.table):
         if came_to is not None and not aggregates.computed:
             # A null equals nothing, so keys that may be null are compared by <=>. Nulls of partitions are known.
-            place = _Place(prune, came_to, [key for key in aggregates.keys if key not in prune])
+            place = _Place(prune, came_to, [key for key in aggregates.keys if key not in prune], is_alone=is_alone)
             if _add_by_one_query(aggregates, change.rows, delta, branch, place=place, within=within, held=held):
                 return
         with computed_once(delta) as parts:
-            _add_by_a_look(aggregates, change, parts, branch, head=head, prune=prune, within=within, held=held)
+            touched = replace(_TouchedGroups.by(parts, aggregates.keys, prune, within), is_alone=is_alone)
+            _add_by_a_look(aggregates, change, parts, branch, touched, head=head, within=within, held=held)
 
 
 def _add_by_a_look(  # noqa: PLR0913  # as combine_rows
@@ -83,15 +86,14 @@ def _add_by_a_look(  # noqa: PLR0913  # as combine_rows
     change: Change,
     parts: DataFrame,
     branch: Branch,
+    touched: _TouchedGroups,
     *,
     head: int | None,
-    prune: Sequence[str],
     within: str | None,
     held: PartitionsHeld,
 ) -> None:
-    """As ``combine_rows``, but looks at the ``parts`` first, which several queries read."""
+    """As ``combine_rows``, after a look at the ``parts`` of the ``touched`` groups, which several queries read."""
     keys = aggregates.keys
-    touched = _TouchedGroups.by(parts, keys, prune, within)
     if within is not None and touched.has_outside:
         refuse_rows_outside_partitions(parts, within, table=branch.table)
     if not touched.groups:
@@ -108,7 +110,7 @@ def _add_by_a_look(  # noqa: PLR0913  # as combine_rows
     head = branch.head(parts.sparkSession) if head is None else head
     # By snapshot: if the branch were cached by its name, Spark would read it again as soon as it is written to.
     there = table_frame(parts.sparkSession, branch.catalog, branch.table, snapshot_id=head)
-    there = there.where(among(prune, known.partitions))
+    there = there.where(among(touched.columns, known.partitions))
     if has_only_gained:
         _add_to_many(aggregates, parts, there, branch, touched, known=known, change=change)
         return
@@ -167,7 +169,8 @@ def _add_all(aggregates: Aggregates, parts: DataFrame, branch: Branch, place: _P
     keys = {key: F.col(f"{_DELTA}.{quoted(key)}") for key in aggregates.keys}
     names = [column for column in aggregates.columns if column not in keys]
     values = dict(zip(names, aggregates.values(aggregates.part_columns(_DELTA)), strict=True))
-    with joined_by_partition(parts.sparkSession) if place.may_stay else contextlib.nullcontext():
+    by_partition = joined_by_partition(parts.sparkSession, is_written_in_place=place.is_alone)
+    with by_partition if place.may_stay else contextlib.nullcontext():
         added.whenNotMatched().insert({quoted(name): value for name, value in (keys | values).items()}).merge()
 
 
@@ -290,12 +293,14 @@ def _status(
 class _Place:
     """Where a MERGE looks for groups: in ``partitions``, which are values of the partition ``columns`` in the key.
 
-    ``may_be_null`` are the columns of the key in which a group may have a null.
+    ``may_be_null`` are the columns of the key in which a group may have a null. ``is_alone`` says that nothing else
+    partitions the target's files.
     """
 
     columns: Sequence[str]
     partitions: Partitions
     may_be_null: Collection[str]
+    is_alone: bool = False
 
     @property
     def may_stay(self) -> bool:
@@ -324,7 +329,7 @@ class _TouchedGroups:
     """How many groups of each partition a change touches, and whether any is special.
 
     A special group has lost a row, isn't where it may be, or has a null in its key. Partitions are values of the
-    partition ``columns`` in the key.
+    partition ``columns`` in the key. ``is_alone`` is as in ``_Place``.
     """
 
     keys: Sequence[str]
@@ -333,6 +338,7 @@ class _TouchedGroups:
     has_removed: bool
     has_outside: bool
     has_null_keys: bool
+    is_alone: bool = False
 
     @property
     def groups(self) -> int:
@@ -347,7 +353,8 @@ class _TouchedGroups:
     @property
     def place(self) -> _Place:
         """Where a MERGE looks for the groups."""
-        return _Place(self.columns, self.partitions, self.keys if self.has_null_keys else ())
+        may_be_null = self.keys if self.has_null_keys else ()
+        return _Place(self.columns, self.partitions, may_be_null, is_alone=self.is_alone)
 
     def only(self, partitions: Partitions) -> _TouchedGroups:
         """Only the groups of ``partitions``."""

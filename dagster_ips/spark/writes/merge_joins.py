@@ -23,6 +23,7 @@ _BY_PARTITION = {
     # A source that is far smaller than the target is then hashed, and neither is sorted.
     "spark.sql.join.preferSortMergeJoin": "false",
 }
+_WRITTEN_IN_PLACE = {"spark.sql.iceberg.distribution-mode": "none"}
 
 
 def small_sources_broadcast(session: SparkSession) -> AbstractContextManager[None]:
@@ -38,8 +39,11 @@ def small_sources_broadcast(session: SparkSession) -> AbstractContextManager[Non
     return with_settings(session, {_BROADCAST: _MOST_BYTES})
 
 
-def joined_by_partition(session: SparkSession) -> AbstractContextManager[None]:
+def joined_by_partition(session: SparkSession, *, is_written_in_place: bool = False) -> AbstractContextManager[None]:
     """Within it, a MERGE sends the source's rows to where the target's partition is read, and leaves that in place.
+
+    Its result may be written there, too, if nothing but the columns that the condition compares partitions the target.
+    Otherwise, a task may have rows of many partitions, and would write a file for each.
 
     One task joins all rows of a partition. This needs a target that is partitioned by plain columns, which the
     condition compares by ``=``. To Spark, ``<=>`` is another comparison: then the target's rows are shuffled as usual.
@@ -49,4 +53,4 @@ def joined_by_partition(session: SparkSession) -> AbstractContextManager[None]:
     """
     if minor_version(session.version) < (4, 1):
         return nullcontext()
-    return with_settings(session, _BY_PARTITION)
+    return with_settings(session, _BY_PARTITION | (_WRITTEN_IN_PLACE if is_written_in_place else {}))
