@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 
+from dagster_ips.core.installed_spark import minor_version
 from dagster_ips.spark.writes.merge_joins import joined_by_partition, small_sources_broadcast
 from tests.support.lake import Lake
 
@@ -65,12 +66,13 @@ def test_a_partitioned_target_is_not_shuffled_and_the_session_is_restored(lake: 
         after, _, before = plan.partition("Join")
         return after.count("Exchange"), before.count("Exchange")
 
+    can_stay = minor_version(lake.session.version) >= (4, 1)
     try:
         assert shuffles() == (1, 2)
         with joined_by_partition(lake.session):
-            assert shuffles() == (1, 1)
+            assert shuffles() == ((1, 1) if can_stay else (1, 2))
         with joined_by_partition(lake.session, is_written_in_place=True):
-            assert shuffles() == (0, 1)
+            assert shuffles() == ((0, 1) if can_stay else (1, 2))
         assert shuffles() == (1, 2)
     finally:
         lake.session.conf.unset(KEY)
