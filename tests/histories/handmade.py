@@ -231,7 +231,7 @@ def _partition_of(schema: Json) -> Json:
 
 
 def _read(files: Storage, location: str) -> tuple[Json, list[Json]]:
-    reader = fastavro.reader(io.BytesIO(files.read(location, table="a table by hand")))
+    reader = fastavro.reader(io.BytesIO(files.read(location, table="by.hand")))
     return json.loads(reader.metadata["avro.schema"]), [row for row in reader if isinstance(row, dict)]
 
 
