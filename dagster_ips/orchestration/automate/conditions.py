@@ -13,6 +13,7 @@ from dagster_ips.core.backlog import sum_of
 from dagster_ips.errors import CatalogUnreachableError, DeclarationError, IpsError
 from dagster_ips.orchestration.automate.blocked_condition import BlockedCondition
 from dagster_ips.orchestration.automate.bound_condition import BoundCondition
+from dagster_ips.orchestration.automate.own_earlier_condition import OwnEarlierCondition
 from dagster_ips.orchestration.automate.same_run_condition import SameRunCondition
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch.watched_tables import ByAsset, WatchedInputs, require_no_limits
@@ -127,7 +128,8 @@ def on_change(
     the same partitions or none: where possible, a cascade is one run. This doesn't apply with limits, because the asset
     may wait for more.
 
-    It doesn't run while a blocking asset check of an upstream fails, just as a run of both would stop there.
+    It doesn't run while a blocking asset check of an upstream fails, just as a run of both would stop there. In an
+    asset that depends on its own earlier partitions, a partition waits for those of them that are to run, too.
     ``min_bytes`` and ``max_wait`` are as in ``pending``: they batch many small changes into fewer, larger runs.
 
     Example:
@@ -143,6 +145,7 @@ def on_change(
         & ~AutomationCondition.any_deps_in_progress()
         & ~AutomationCondition.any_deps_match(_has_failed_blocking_check())
         & ~blocked()
+        & ~OwnEarlierCondition()
     ).with_label("dagster_ips_on_change")
 
 

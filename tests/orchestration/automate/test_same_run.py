@@ -166,6 +166,25 @@ def test_blocked_partitions_are_left_out_and_the_others_are_not(tables: Tables, 
     assert requested(tables, instance, *stages) == expected
 
 
+def test_a_partition_that_reads_the_day_before_waits_for_it_unless_that_is_not_to_run(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    """If both ran at once, the later one would have to run again, and so would each that reads it."""
+
+    @dg.asset(
+        partitions_def=DAYS,
+        ins={"playback": ips.incremental(), "daily": ips.incremental(partition_mapping=DAY_BEFORE)},
+        metadata=ips.replace() | ips.table("media.daily") | BY_DAY,
+    )
+    def daily(playback: ips.IcdcView, daily: ips.IcdcView) -> object:
+        return playback.source.join(daily.source)
+
+    first, _ = requests = sorted(tick(tables, instance, daily), key=lambda each: each[1])
+    assert [days for _, days, _ in requests] == ["2026-01-01", "2026-01-04"]
+    fail(instance, daily.key, first[2])
+    assert requested(tables, instance, daily) == {("daily", "2026-01-02"), ("daily", "2026-01-04")}
+
+
 @dg.asset(name="daily", output_required=False)
 def skipping() -> Iterator[dg.Output[None]]:
     yield from ()
