@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -152,13 +152,17 @@ class MappedKeys:
         """The keys that have no upstream partition, now or ever, and those that no consumer partition can ever take.
 
         With time windows on both sides, the latter are the unused windows that end before the consumer's first one
-        begins; with a static consumer, all unused partitions. Other keys may be taken by a later partition.
+        begins; with a static consumer, all unused partitions; with several dimensions, the keys of which any part is
+        such a partition. Other keys may be taken by a later partition.
         """
         outside = self.upstream_keys.outside(upstream_keys)
         return outside | self._unused(frozenset(upstream_keys) - outside)
 
     def _unused(self, upstream_keys: frozenset[str]) -> frozenset[str]:
         there = sorted(upstream_keys & self._there)
+        if (mapping := self._by_dimension) is not None:
+            dimensions = mapping.get_dimension_dependencies(self.upstream, self.consumer)
+            return frozenset(key for each in dimensions for key in self._unused_by(each, there))
         if isinstance(self.consumer, dg.StaticPartitionsDefinition):
             return self._unmade(there)
         times = self.upstream, self.consumer
@@ -167,6 +171,34 @@ class MappedKeys:
         upstream, consumer = times
         early = [k for k in there if upstream.time_window_for_partition_key(k).end <= consumer.start]  # type: ignore[attr-defined]  # as just asked
         return self._unmade(early)
+
+    @property
+    def _by_dimension(self) -> dg.MultiPartitionMapping | dg.MultiToSingleDimensionPartitionMapping | None:
+        """The mapping, if it maps dimensions; None if it doesn't."""
+        match self.mapping, self.upstream, self.consumer:
+            case (dg.MultiPartitionMapping() | dg.MultiToSingleDimensionPartitionMapping()) as mapping, _, _:
+                return mapping
+            case (
+                dg.IdentityPartitionMapping() as mapping,
+                dg.MultiPartitionsDefinition(),
+                dg.MultiPartitionsDefinition(),
+            ):
+                # A key consists of its parts in the order of the dimensions' names.
+                pairs = zip(self.upstream.partitions_defs, self.consumer.partitions_defs, strict=False)
+                return dg.MultiPartitionMapping(
+                    {one.name: dg.DimensionPartitionMapping(other.name, mapping) for one, other in pairs}
+                )
+        return None
+
+    def _unused_by(self, dimension: Any, upstream_keys: Collection[str]) -> Iterator[str]:  # noqa: ANN401  # it isn't public
+        """The upstream's keys whose part in a dimension is never used by the dimension that is mapped to it."""
+        name, other_name = dimension.upstream_dimension_name, dimension.downstream_dimension_name
+        upstream, consumer = _dimension(self.upstream, name), _dimension(self.consumer, other_name)
+        keys = partition_keys(upstream, "", self.instance, asset="")  # no column matters here
+        within = MappedKeys(keys, dimension.partition_mapping, upstream, consumer, self.instance, "")
+        parts = {key: _part(self.upstream, key, name) for key in upstream_keys}
+        unused = within._unused(frozenset(parts.values()))
+        return (key for key, part in parts.items() if part in unused)
 
     def _unmade(self, upstream_keys: Collection[str]) -> frozenset[str]:
         return frozenset(key for key, partitions in self.made_of_each(upstream_keys).items() if not partitions)
@@ -184,6 +216,18 @@ class MappedKeys:
     @cached_property
     def _there(self) -> frozenset[str]:
         return self.upstream_keys.known()  # as for SameKeys
+
+
+def _dimension(definition: dg.PartitionsDefinition[str], name: str) -> dg.PartitionsDefinition[str]:
+    if not isinstance(definition, dg.MultiPartitionsDefinition):
+        return definition
+    return definition.get_partitions_def_for_dimension(name)
+
+
+def _part(definition: dg.PartitionsDefinition[str], key: str, name: str) -> str:
+    if not isinstance(definition, dg.MultiPartitionsDefinition):
+        return key
+    return definition.get_partition_key_from_str(key).keys_by_dimension[name]
 
 
 def slicing(

@@ -15,6 +15,7 @@ DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-12", timezon
 LATER_DAYS = dg.DailyPartitionsDefinition("2026-01-03", end_date="2026-01-15", timezone="Europe/Berlin")
 WEEKS = dg.WeeklyPartitionsDefinition("2025-12-28", end_date="2026-01-25", timezone="Europe/Berlin")
 REGIONS = dg.StaticPartitionsDefinition(["eu", "us"])
+TITLES = dg.DynamicPartitionsDefinition(name="titles")
 OTHER_REGIONS = dg.StaticPartitionsDefinition(["asia", "us"])
 BOTH = dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS})
 
@@ -72,3 +73,48 @@ def test_a_partition_mapped_one_to_one_takes_its_own_key_as_dagster_says(mapping
             subset = DAYS.subset_with_partition_keys([key])
             result = mapping.get_upstream_mapped_partitions_result_for_partitions(subset, DAYS, DAYS)
             assert slicing.taken_by(key) == set(result.partitions_subset.get_partition_keys()) == {key}
+
+
+SOME_REGIONS = dg.StaticPartitionsDefinition(["eu"])
+ONE_TO_ONE = dg.IdentityPartitionMapping()
+EU_ONLY = dg.StaticPartitionMapping({"eu": "us"})
+
+
+def by(days: dg.PartitionsDefinition[str], regions: dg.PartitionsDefinition[str]) -> dg.PartitionsDefinition[str]:
+    return dg.MultiPartitionsDefinition({"day": days, "region": regions})
+
+
+def dimensions(**mappings: dg.PartitionMapping) -> dg.PartitionMapping:
+    return dg.MultiPartitionMapping({name: dg.DimensionPartitionMapping(name, each) for name, each in mappings.items()})
+
+
+@pytest.mark.parametrize(
+    ("upstream", "consumer", "mapping", "lost"),
+    [
+        (by(DAYS, REGIONS), by(DAYS, SOME_REGIONS), ONE_TO_ONE, {"2026-01-01|us", "2026-01-05|us"}),
+        (by(DAYS, REGIONS), by(LATER_DAYS, REGIONS), ONE_TO_ONE, {"2026-01-01|us", "2026-01-01|eu"}),
+        (by(DAYS, REGIONS), by(DAYS, TITLES), ONE_TO_ONE, set()),
+        (by(DAYS, REGIONS), by(DAYS, REGIONS), dimensions(region=EU_ONLY), {"2026-01-01|us", "2026-01-05|us"}),
+        (by(DAYS, REGIONS), by(WEEKS, REGIONS), dimensions(day=windows()), set()),
+        (
+            by(DAYS, REGIONS),
+            LATER_DAYS,
+            dg.MultiToSingleDimensionPartitionMapping(),
+            {"2026-01-01|us", "2026-01-01|eu"},
+        ),
+        (DAYS, by(LATER_DAYS, REGIONS), dg.MultiToSingleDimensionPartitionMapping(), {"2026-01-01"}),
+    ],
+)
+def test_a_key_whose_day_or_region_no_partition_can_ever_take_belongs_to_no_partition(
+    upstream: dg.PartitionsDefinition[str],
+    consumer: dg.PartitionsDefinition[str],
+    mapping: dg.PartitionMapping,
+    lost: set[str],
+) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        is_by_both = isinstance(upstream, dg.MultiPartitionsDefinition)
+        columns = {"day": "day", "region": "region"} if is_by_both else "day"
+        keys = partition_keys(upstream, columns, instance, asset="up")
+        slicing = MappedKeys(keys, mapping, upstream, consumer, instance, "of the test")
+        days = ("2026-01-01", "2026-01-05")
+        assert slicing.lost([f"{day}|{of}" for day in days for of in ("eu", "us")] if is_by_both else days) == lost
