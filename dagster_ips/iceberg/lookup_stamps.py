@@ -5,17 +5,25 @@ Each snapshot says it about all rows, and not just about its own: what earlier s
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from dagster_ips.iceberg.metadata import TableMetadata
 
 LOOKUPS = "dagster-ips.lookups"
 
 
-def properties(
-    target: TableMetadata | None, read: Mapping[str, TableMetadata], *, replaces_all: bool
-) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """A table that rows are looked up in, as it was read; ``rows`` is the condition on those of its rows, if any."""
+
+    table: TableMetadata
+    rows: str | None = None
+
+
+def properties(target: TableMetadata | None, read: Mapping[str, LookedUp], *, replaces_all: bool) -> dict[str, str]:
     """Summary properties for a write that looks rows up in the tables ``read``.
 
     ``replaces_all`` says that every row of the table is recomputed.
@@ -34,26 +42,29 @@ def restored(before: TableMetadata) -> dict[str, str]:
     return _entry(_said(before))
 
 
-def unchanged(target: TableMetadata | None, read: Mapping[str, TableMetadata]) -> frozenset[str]:
+def unchanged(target: TableMetadata | None, read: Mapping[str, LookedUp]) -> frozenset[str]:
     """Those of ``read`` that were the same as now when each row of ``target`` was looked up in them."""
     before = _said(target) if target else {}
-    return frozenset(name for name, table in read.items() if _stays_as(before.get(name), table))
+    return frozenset(name for name, each in read.items() if _stays_as(before.get(name), each))
 
 
-def _state_of(table: TableMetadata) -> str | None:
-    """What stays the same as long as neither the table's rows nor its schema may have changed; None if unknown."""
-    change = table.ancestry().newest_change
-    return f"{table.uuid}@{change.snapshot_id}@{table.current_schema_id}" if change else None
+def _state_of(read: LookedUp) -> str | None:
+    """What stays the same while neither the rows that are read nor the schema may have changed; None if unknown."""
+    change = read.table.ancestry().newest_change
+    if change is None:
+        return None
+    rows = f"@{hashlib.blake2b(read.rows.encode(), digest_size=12).hexdigest()}" if read.rows is not None else ""
+    return f"{read.table.uuid}@{change.snapshot_id}@{read.table.current_schema_id}{rows}"
 
 
-def _stays_as(said: str | None, table: TableMetadata) -> bool:
+def _stays_as(said: str | None, read: LookedUp) -> bool:
     """Whether no row may have changed, and no name stands for another column now; no snapshot shows the latter."""
-    now = _state_of(table)
+    now = _state_of(read)
     if said is None or now is None:
         return False
-    uuid, snapshot, *schema = said.split("@")
-    is_of_same_rows = now.startswith(f"{uuid}@{snapshot}@")
-    return is_of_same_rows and table.columns_of_other_meaning(schema[0] if schema else None) == ()
+    uuid, snapshot, *more = said.split("@")
+    is_of_same_rows = now.startswith(f"{uuid}@{snapshot}@") and more[1:] == now.split("@")[3:]
+    return is_of_same_rows and read.table.columns_of_other_meaning(more[0] if more else None) == ()
 
 
 def _entry(said: Mapping[str, str | None]) -> dict[str, str]:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from dagster_ips.core.capture import TargetMark
 from dagster_ips.core.code_of_rows import OTHER_DECLARATION
 from dagster_ips.core.edge import Edge
@@ -13,6 +15,7 @@ from dagster_ips.core.ownership import EDGE
 from dagster_ips.iceberg import lookup_stamps
 from dagster_ips.iceberg.code_stamps import MADE, lasting_properties, making_of
 from dagster_ips.iceberg.lasting_facts import DECLARED, fact_properties, lasting_fact, renewed_facts
+from dagster_ips.iceberg.lookup_stamps import LookedUp
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import division_properties, last_divided_otherwise
 
@@ -130,7 +133,7 @@ def test_partitions_that_meant_something_else_in_between_are_known_to_have() -> 
 
 
 def test_restored_rows_are_not_taken_for_looked_up_in_what_the_reverted_run_read() -> None:
-    prices = table(7, {})
+    prices = LookedUp(table(7, {}))
     full = lookup_stamps.properties(None, {"media.prices": prices}, replaces_all=True)
     assert lookup_stamps.unchanged(table(1, {}, summary=full), {"media.prices": prices})
     restored = lookup_stamps.restored(table(1, {}))
@@ -138,3 +141,16 @@ def test_restored_rows_are_not_taken_for_looked_up_in_what_the_reverted_run_read
     assert not lookup_stamps.unchanged(table(1, {}, summary=restored), {"media.prices": prices})
     without = lookup_stamps.properties(table(1, {}, summary=full), {}, replaces_all=True)
     assert not lookup_stamps.unchanged(table(2, {}, summary=without), {"media.prices": prices})
+
+
+@pytest.mark.parametrize(("before", "now"), [("day = 1", "day = 2"), ("day = 1", None), (None, "day = 1")])
+def test_rows_looked_up_in_other_rows_of_the_same_table_are_not_taken_for_unchanged(
+    before: str | None, now: str | None
+) -> None:
+    prices = LookedUp(table(7, {}), before)
+    full = lookup_stamps.properties(None, {"media.prices": prices}, replaces_all=True)
+    assert lookup_stamps.unchanged(table(1, {}, summary=full), {"media.prices": prices})
+    others = {"media.prices": LookedUp(table(7, {}), now)}
+    assert not lookup_stamps.unchanged(table(1, {}, summary=full), others)
+    mixed = full | lookup_stamps.properties(table(1, {}, summary=full), others, replaces_all=False)
+    assert not lookup_stamps.unchanged(table(2, {}, summary=mixed), {"media.prices": prices})

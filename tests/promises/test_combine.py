@@ -228,6 +228,40 @@ def test_removed_rows_are_followed_until_the_lookup_changes(lake: Lake, instance
 
 
 @pytest.mark.slow
+def test_removed_rows_are_refused_once_the_last_partition_of_the_lookup_is_another(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    """The table of the lookup stays as it is: it already had the rows of the partition that comes."""
+    versions = dg.DynamicPartitionsDefinition(name="versions")
+
+    @dg.asset(
+        ins={"playback": ips.incremental(), "names": dg.AssetIn(partition_mapping=dg.LastPartitionMapping())},
+        metadata=ips.combine(on=["name"], aggregates={"plays": "count(*)"}) | ips.table("media.combined"),
+    )
+    def per_name(playback: ips.IcdcView, names: DataFrame) -> DataFrame:
+        return playback.weighted.join(names.select("account", "name"), "account")
+
+    lake.create_playback(events(range(9)))
+    lake.sql("SELECT * FROM VALUES ('a0', 'x', '1'), ('a0', 'y', '2') AS (account, name, version)").writeTo(
+        "lake.media.names"
+    ).create()
+    names = ips.iceberg_asset(
+        "names", table="media.names", partitions_def=versions, metadata={"partition_expr": "version"}
+    )
+    definitions = pipeline(lake.folder, lake.spark_folder, per_name, names)
+    instance.add_dynamic_partitions("versions", ["1"])
+    materialize(definitions, instance, "per_name")
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 0")
+    materialize(definitions, instance, "per_name")
+    instance.add_dynamic_partitions("versions", ["2"])
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3")
+    with pytest.raises(RemovedRowsError, match=r"looked up in lake\.media\.names"):
+        materialize(definitions, instance, "per_name")
+    materialize(definitions, instance, "per_name", tags=FULL)
+    assert [tuple(row) for row in lake.sql("SELECT name, plays FROM lake.media.combined").collect()] == [("y", 1)]
+
+
+@pytest.mark.slow
 @pytest.mark.everywhere
 def test_removed_rows_are_refused_once_columns_of_the_lookup_swapped_names(
     lake: Lake, instance: dg.DagsterInstance

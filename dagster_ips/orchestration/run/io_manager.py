@@ -299,16 +299,16 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         lake = lake.on_branch(staged.branch) if staged else lake
         table = table_of(context.asset_key, metadata.get(context.asset_key, {}), self.default_namespace)
         found = lake.load(table, asset=_reader(context))
+        rows = _partitions_read(context, metadata.get(context.asset_key, {}), found)
         if (running := asset_context()) is not None:
             read = self._tries.of(context.step_context).looked_up
-            read[f"{lake.name}.{table}"] = found
+            read[f"{lake.name}.{table}"] = lookup_stamps.LookedUp(found, rows)
             follow_head(running, found)
             record_input(context.step_context, context.asset_key, TableRead(found, found.ancestry().head, lake.storage))
         # Dagster doesn't accept input metadata for several partitions.
         if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
             context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
         frame = snapshot_rows(self._session(lake), lake.name, found, found.ancestry().head)
-        rows = _partitions_read(context, metadata.get(context.asset_key, {}), found)
         return frame if rows is None else frame.where(rows)
 
     def _outside_of_runs(self, context: dg.InputContext) -> "DataFrame":

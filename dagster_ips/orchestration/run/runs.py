@@ -36,6 +36,7 @@ from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.exactly_once.target_table.target_ownership import Accepted
 from dagster_ips.iceberg import cascade_stamps, event_time
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.lookup_stamps import LookedUp
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import owner_properties
 from dagster_ips.iceberg.storage import Storage
@@ -70,7 +71,7 @@ class RunInputs:
 
     ``valid_through`` is the time up to which the asset is complete once all of it is published, None if unknown.
     ``by_partition`` is how much each partition takes; empty for one partition or too many, or if that is unknown.
-    ``looked_up`` are the tables that were read as a whole, as they were then. ``declared`` is as in ``Maker``.
+    ``looked_up`` are the tables that were read beside the views, as they were then. ``declared`` is as in ``Maker``.
     """
 
     views: Mapping[str, IcdcView] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class RunInputs:
     cascade: Cascade = field(default_factory=Cascade)
     valid_through: dt.datetime | None = None
     by_partition: Mapping[str, Count] = field(default_factory=dict)
-    looked_up: Mapping[str, TableMetadata] = field(default_factory=dict)
+    looked_up: Mapping[str, LookedUp] = field(default_factory=dict)
     declared: str | None = None
 
     @property

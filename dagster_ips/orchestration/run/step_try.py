@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.lookup_stamps import LookedUp
 from dagster_ips.orchestration.run.runs import RunInputs
 
 
@@ -18,13 +18,13 @@ class StepTry:
     ``captured`` is what it reads, by the name of each asset that captures. It is None until an incremental input
     loads, and stays None if another IO manager reads the inputs. ``written_by_statements`` are the assets that wrote
     their tables themselves, with ``capture``; ``capturing`` are those and the ones whose block has begun. ``looked_up``
-    are the tables that were read as a whole, as they were then.
+    are the tables that were read beside the incremental inputs, as they were then.
     """
 
     captured: dict[str, RunInputs] | None = None
     written_by_statements: set[dg.AssetKey] = field(default_factory=set)
     capturing: set[dg.AssetKey] = field(default_factory=set)
-    looked_up: dict[str, TableMetadata] = field(default_factory=dict)
+    looked_up: dict[str, LookedUp] = field(default_factory=dict)
 
 
 @dataclass

@@ -13,6 +13,7 @@ import dagster_ips as ips
 from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.run import io_manager
+from dagster_ips.orchestration.run.step_try import StepTries, StepTry
 from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import events
 from tests.support.partitioned import DAYS, key
@@ -91,6 +92,20 @@ def test_an_asset_without_partitions_reads_only_the_partitions_that_its_mapping_
     condition = condition_of(tables, instance, None, dg.SpecificPartitionsPartitionMapping([key(1)]))
     assert condition is not None
     assert key(1) in condition
+
+
+def test_a_run_knows_in_which_rows_of_a_table_it_looked_up(
+    tables: Tables, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last partition becomes another one as time passes, without a change to the table."""
+    tries, of = list[StepTry](), StepTries.of
+    monkeypatch.setattr(StepTries, "of", lambda self, step: tries.append(of(self, step)) or tries[-1])
+    read = [
+        condition_of(tables, instance, None, mapping)
+        for mapping in (None, *(dg.SpecificPartitionsPartitionMapping([key(day)]) for day in (0, 1)))
+    ]
+    assert [each.looked_up["lake.media.playback"].rows for each in tries] == read
+    assert len(set(read)) == 3
 
 
 def test_an_incremental_input_cannot_be_mapped_to_an_asset_without_partitions(tables: Tables) -> None:
