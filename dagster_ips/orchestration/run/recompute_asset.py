@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.write_mode import Append, Combine, Merge, WriteMode
 from dagster_ips.errors import OutputTypeError, UnprovableError
 from dagster_ips.exactly_once.capture.partition_captures import rows_of
@@ -16,9 +17,10 @@ from dagster_ips.exactly_once.inspect.claims import ClaimedPart
 from dagster_ips.exactly_once.publish.frame_fitness import require_columns
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.orchestration.declare.consumers import Consumer
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.declare.consumers import Consumer, takes_all
 from dagster_ips.orchestration.declare.declarations import table_of, write_mode_of
-from dagster_ips.orchestration.declare.partition_mappings import slicing
+from dagster_ips.orchestration.declare.partition_mappings import rows_of_keys, slicing
 from dagster_ips.orchestration.run.data_versions import input_version
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager, in_form, returned
 from dagster_ips.spark.session import configure
@@ -147,9 +149,8 @@ def _lookup(
         remedy = "A proof can read only Iceberg tables: prove the asset without that input, or remove its proof."
         raise UnprovableError(consumer=asset.consumer.name, problem=problem, remedy=remedy)
     frame = snapshot_rows(session, lake.name, found, found.ancestry().head)
-    if part.partitions and graph.get(upstream).partitions_def is not None:
-        sliced = slicing(graph, asset.consumer.key, upstream, around.instance, column=None)
-        frame = frame.where(rows_of(found, sliced, part.partitions))
+    if (rows := _rows_read(asset, upstream, found, part, around)) is not None:
+        frame = frame.where(rows)
     now = found.ancestry().newest_change
     before = input_version(around.instance, asset.consumer.key, upstream)
     if before is None or now is None:
@@ -159,6 +160,24 @@ def _lookup(
         frame,
         f"changed since the last run, {before} → {now.snapshot_id}" if moved else "unchanged since the last run",
     )
+
+
+def _rows_read(
+    asset: Asset, upstream: dg.AssetKey, table: TableMetadata, part: ClaimedPart, around: Surroundings
+) -> Predicate | None:
+    """A condition on the rows of ``upstream`` that a run would read; None if it reads all of them."""
+    graph, instance, node = around.graph, around.instance, around.graph.get(upstream)
+    definition: dg.PartitionsDefinition[str] | None = node.partitions_def
+    if definition is None or takes_all(asset.definition, upstream):
+        return None
+    if part.partitions:
+        return rows_of(table, slicing(graph, asset.consumer.key, upstream, instance, column=None), part.partitions)
+    mapping: Any = asset.definition.get_partition_mapping_for_dep(upstream)
+    result = mapping.get_upstream_mapped_partitions_result_for_partitions(
+        None, None, definition, dynamic_partitions_store=instance
+    )
+    keys = result.partitions_subset.get_partition_keys()
+    return rows_of_keys(table, definition, keys, node.metadata, instance, asset=upstream.to_user_string())
 
 
 def _called(asset: Asset, values: Mapping[str, Any], partitions: Sequence[str], around: Surroundings) -> object:

@@ -12,7 +12,10 @@ import pytest
 import dagster_ips as ips
 from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG
 from dagster_ips.errors import DeclarationError
-from dagster_ips.orchestration.run import io_manager
+from dagster_ips.exactly_once.inspect.claims import ClaimedPart
+from dagster_ips.orchestration.declare.consumers import consumers_of
+from dagster_ips.orchestration.run import io_manager, recompute_asset
+from dagster_ips.orchestration.run.recompute_asset import Asset, Surroundings
 from dagster_ips.orchestration.run.step_try import StepTries, StepTry
 from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import events
@@ -106,6 +109,35 @@ def test_a_run_knows_in_which_rows_of_a_table_it_looked_up(
     ]
     assert [each.looked_up["lake.media.playback"].rows for each in tries] == read
     assert len(set(read)) == 3
+
+
+@pytest.mark.parametrize("mapping", [None, dg.SpecificPartitionsPartitionMapping([key(1)]), dg.LastPartitionMapping()])
+def test_a_proof_of_an_asset_without_partitions_reads_the_rows_that_a_run_reads(
+    tables: Tables, instance: dg.DagsterInstance, mapping: dg.PartitionMapping | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recompute_asset, "snapshot_rows", lambda *_: Frame())
+    plays, playback = (
+        ips.iceberg_asset(name, table="media.playback", partitions_def=DAYS, metadata={"partition_expr": "event_date"})
+        for name in ("plays", "playback")
+    )
+
+    @dg.asset(
+        ins={"plays": ips.incremental(), "playback": dg.AssetIn(partition_mapping=mapping)}, metadata=ips.append()
+    )
+    def report(plays: ips.IcdcView, playback: Any) -> object:  # noqa: ANN401  # a frame
+        return plays.added.join(playback)
+
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+    definitions = dg.Definitions(assets=[plays, playback, report], resources={"io_manager": manager})
+    metadata = {each.key: each.metadata for each in (plays, playback, *report.specs)}
+    (consumer,) = consumers_of(report, metadata, "media")
+    around = Surroundings(definitions.resolve_asset_graph(), instance, None, tables.catalog)
+    asset = Asset(report, consumer, "io_manager")
+    frame: Any
+    frame, _ = recompute_asset._lookup(asset, playback.key, ClaimedPart(()), (Any, manager), around)
+    assert frame.condition == condition_of(tables, instance, None, mapping)
 
 
 def test_an_incremental_input_cannot_be_mapped_to_an_asset_without_partitions(tables: Tables) -> None:
