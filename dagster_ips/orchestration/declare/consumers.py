@@ -163,6 +163,7 @@ def _reading(
         cut_by = write_mode if len(step) == 1 else None
         inputs[name] = _tracked(upstream, declared, cut_by, metadata, default_namespace)
         if declared["partition_column"]:
+            _require_one_dimension(key, name, declared["partition_column"], assets.partitions_def)
             columns[name] = declared["partition_column"]
     if is_partitioned:
         _require_no_start(key, inputs)
@@ -535,6 +536,18 @@ def _require_plain_partitions(key: dg.AssetKey, write_mode: WriteMode | None, me
             key,
             f"overwrite_partitions needs a table partitioned by plain columns, not by {list(columns)}.",
             'Declare them: overwrite_partitions() | table(partition_by=["event_date"]).',
+        )
+
+
+def _require_one_dimension(
+    key: dg.AssetKey, name: str, column: object, partitions: dg.PartitionsDefinition[str] | None
+) -> None:
+    if isinstance(column, str) and isinstance(partitions, dg.MultiPartitionsDefinition):
+        _refuse(
+            key,
+            f"its input {name} has partition_column={column!r}, but its partitions have several dimensions.",
+            "Leave it out, and declare the upstream with its own partitions_def and a partition_expr that names a "
+            "column for each dimension.",
         )
 
 

@@ -89,6 +89,19 @@ def test_a_partition_expression_that_does_not_fit_is_refused_when_definitions_lo
         consumers_of(daily, {daily.key: daily.metadata_by_key[daily.key]}, "default")
 
 
+def test_one_column_for_partitions_of_several_dimensions_is_refused_when_definitions_load() -> None:
+    @dg.asset(
+        partitions_def=BOTH,
+        ins={"playback": ips.incremental(partition_column="date")},
+        metadata=ips.append() | {"partition_expr": {"day": "day", "country": "country"}},
+    )
+    def daily(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    with pytest.raises(DeclarationError, match=r"^daily: its input playback has partition_column='date', but"):
+        consumers_of(daily, {daily.key: daily.metadata_by_key[daily.key]}, "default")
+
+
 @pytest.mark.parametrize("form", [pa.Table, int, ips.IcdcView | None])
 def test_an_annotation_that_an_incremental_input_cannot_have_is_refused_when_definitions_load(form: object) -> None:
     def daily(playback: object) -> DataFrame: ...
