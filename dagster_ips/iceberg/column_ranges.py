@@ -127,7 +127,7 @@ def identity_value(file: DataFile, metadata: TableMetadata, field: NestedField) 
     Otherwise None; also for NaN, which has no place in Python's order.
     """
     for partition in metadata.spec(file.spec_id):
-        if partition["source-id"] == field.field_id and partition["transform"] == "identity":
+        if partition.get("source-id") == field.field_id and partition["transform"] == "identity":
             if not has_partition_value(file, partition["name"]):  # an unknown spelling: the bounds are used
                 return None
             raw = partition_value(file, partition["name"])

@@ -129,8 +129,11 @@ def read_manifest_list(storage: Storage, snapshot: Snapshot, *, table: str) -> l
     """The manifests of ``snapshot``.
 
     Raises:
-        MetadataUnreadableError: the list is missing or damaged.
+        MetadataUnreadableError: the list is missing or damaged, or the snapshot has none, as in old tables of v1.
     """
+    if not snapshot.manifest_list:
+        file_of, cause = f"of snapshot {snapshot.snapshot_id}", "it names no manifest list, which is needed here"
+        raise MetadataUnreadableError(table=table, file=file_of, cause=cause)
     file = _read(storage, snapshot.manifest_list, table=table)
     if not file.records and snapshot.summary.get("total-data-files", "0") != "0":
         cause = f"it is empty, but its snapshot counts {snapshot.summary['total-data-files']} data files"

@@ -32,7 +32,9 @@ _GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class TableMetadata:
-    """One version of a table's metadata. ``raw`` is the parsed file, unchanged.
+    """One version of a table's metadata. ``raw`` is the parsed file, without fields that are null.
+
+    A field that is null means the same as one that is missing.
 
     Source: Iceberg table spec, "Table Metadata".
     """
@@ -50,14 +52,15 @@ class TableMetadata:
             UnsupportedTableError: it is a view's, its format is newer than known here, or the table is encrypted.
         """
         try:
-            raw = _loaded(gzip.decompress(content) if content.startswith(_GZIP) else content)
+            loaded = _loaded(gzip.decompress(content) if content.startswith(_GZIP) else content)
+            raw = {name: value for name, value in loaded.items() if value is not None}
             if "view-uuid" in raw:
                 raise unsupported_view(table)
             version = int(raw["format-version"])
             metadata = cls(table, metadata_location, raw)
             _ = metadata.uuid, metadata.location, metadata.default_spec
             metadata._require_heads()  # its own
-        except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError) as error:
             cause = f"{type(error).__name__}: {error}"
             raise MetadataUnreadableError(table=table, file=metadata_location, cause=cause) from error
         if version > NEWEST_FORMAT_VERSION:
@@ -86,7 +89,7 @@ class TableMetadata:
     @property
     def last_sequence_number(self) -> int:
         """The newest sequence number that a commit has taken; 0 in a v1 table."""
-        return int(self.raw.get("last-sequence-number") or 0)
+        return int(self.raw.get("last-sequence-number", 0))
 
     @property
     def properties(self) -> dict[str, str]:
@@ -139,7 +142,7 @@ class TableMetadata:
         return {name: int(age) for name, age in ages.items() if age is not None}
 
     def _refs(self, kind: str) -> tuple[str, ...]:
-        return tuple(name for name, ref in (self.raw.get("refs") or {}).items() if ref["type"] == kind)
+        return tuple(name for name, ref in self.raw.get("refs", {}).items() if ref["type"] == kind)
 
     def watermark_at(self, snapshot: Snapshot, ref: str) -> Watermark:
         """The watermark of a consumer that has consumed all of ``ref`` up to ``snapshot``, with the current schema."""
@@ -441,11 +444,11 @@ def _snapshot(raw: dict[str, Any], schema_ids: Mapping[int, str]) -> Snapshot:
     return Snapshot(
         snapshot_id=int(raw["snapshot-id"]),
         parent_id=int(raw["parent-snapshot-id"]) if raw.get("parent-snapshot-id") is not None else None,
-        sequence_number=int(raw.get("sequence-number", 0)),
+        sequence_number=int(raw.get("sequence-number") or 0),
         timestamp_ms=int(raw["timestamp-ms"]),
         # The spec makes the summary optional in v1; a snapshot that doesn't say what it did must not pass as append.
         operation=str(summary.get("operation", "unknown")),
-        manifest_list=str(raw.get("manifest-list", "")),
+        manifest_list=str(raw.get("manifest-list") or ""),
         summary=summary,
         schema_id=None if schema is None else schema_ids.get(int(schema), str(schema)),
     )
