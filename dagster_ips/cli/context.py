@@ -20,6 +20,7 @@ from dagster_ips._compat import definitions_at
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.code_of_rows import OlderRows
 from dagster_ips.core.size_text import size_text
+from dagster_ips.core.table_name import name_of, parts_of
 from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.inspect.edge_status import Inspector, Pending
@@ -202,6 +203,19 @@ def catalog_of(options: dict[str, Any], *, folder: str | None, name: str | None)
         problem = f"The definitions have tables in {len(catalogs)} catalogs."
         raise InstanceError(problem=problem, remedy="Choose one: --catalog NAME or --folder FOLDER.")
     return next(iter(catalogs.values())).open()
+
+
+def table_name(given: str) -> str:
+    """A table's name in the form in which names are stored.
+
+    Raises:
+        InstanceError: no table can have such a name.
+    """
+    try:
+        return name_of(parts_of(given))
+    except ValueError as error:
+        remedy = "Write a table's name as in Spark SQL: media.playback, or media.`my.table`."
+        raise InstanceError(problem=f"{error}.", remedy=remedy) from None
 
 
 def _instance() -> dg.DagsterInstance:

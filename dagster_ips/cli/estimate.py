@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from dagster_ips.cli.context import table_name
 from dagster_ips.cli.text_format import json_text, table
 from dagster_ips.core.lookback_cost import LookbackCost, total
 from dagster_ips.core.size_text import size_text
@@ -25,7 +26,7 @@ def estimate(lake: LakeCatalog, tables: Sequence[str], *, days: float | None, as
     """Print what each table, and all of them together, would have saved."""
     since_ms = None if days is None else round(time.time() * 1000 - days * _DAY_MS)
     costs = {
-        name: cost_of_history(lake.storage, lake.load(name, asset="dagster-ips estimate"), since_ms=since_ms)
+        name: cost_of_history(lake.storage, lake.load(table_name(name), asset="estimate"), since_ms=since_ms)
         for name in tables
     }
     if as_json:

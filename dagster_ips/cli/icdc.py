@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from dagster_ips.cli.context import table_name
 from dagster_ips.cli.next_commands import with_workspace
 from dagster_ips.cli.text_format import at_json, at_text, json_text
 from dagster_ips.core.history_place import Place
@@ -55,7 +56,7 @@ def _table_named(tables: Sequence[KnownTable], source: str) -> KnownTable:
     if found is None and tables:
         catalogs = {each.manager.catalog.name_of("") for each in tables}
         if len(catalogs) == 1:  # Any table of the catalog will do, even if no asset reads it.
-            return KnownTable(source, source, tables[0].manager, is_outside=True)
+            return KnownTable(source, table_name(source), tables[0].manager, is_outside=True)
     if found is None:
         known = ", ".join(sorted(each.asset for each in tables)) or "none"
         remedy = f"Use an asset or table from these definitions: {known}."

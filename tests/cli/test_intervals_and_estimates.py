@@ -159,8 +159,11 @@ def test_the_icdc_command_drops_only_tables_that_it_created(tables: Tables) -> N
         (("icdc", "playback", "--from", "12345"), "isn't in its history"),
         (("icdc", "playback", "--to", "2001-01-01"), "it has no snapshot before the end"),
         (("icdc", "playback", "--from", "2999-01-01"), "is in the future"),
-        (("icdc", "media.nothing"), "media.nothing"),
-        (("estimate", "media.nothing"), "media.nothing"),
+        (("icdc", "playback", "--ref", "audit"), "it has no branch 'audit', only main"),
+        (("icdc", "media.nothing"), "catalog lake has no table media.nothing. "),
+        (("estimate", "media.nothing"), "catalog lake has no table media.nothing. "),
+        (("icdc", "media..playback"), "'media..playback' has an empty part"),
+        (("estimate", "media.`playback"), "'media.`playback' has an empty part or an unmatched backquote"),
     ],
 )
 def test_places_that_form_no_interval_are_refused(tables: Tables, words: tuple[str, ...], answer: str) -> None:

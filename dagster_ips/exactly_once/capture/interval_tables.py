@@ -56,12 +56,15 @@ class IntervalTables:
         Raises:
             UnknownTableError: there is no such table.
             UnknownPlaceError: a place isn't in the table's history, or no longer.
-            IntervalError: the interval ends before it begins, or the table has no snapshot before the end.
+            IntervalError: the interval ends before it begins, or there is no such ref or no snapshot before the end.
             BrokenHistoryError: column names stand for other columns at the end.
             NoRegisterError: the catalog can't have such a table.
         """
         self.catalog.require_register()
-        source = self.catalog.load(table, asset=NOBODY)
+        source = self.catalog.load(table, asset="icdc")
+        if ref not in ("main", *source.branches, *source.tags):
+            known = ", ".join(("main", *(each for each in source.branches if each != "main")))
+            raise IntervalError(table=table, problem=f"it has no branch {ref!r}, only {known}")
         last = snapshot_at(end, source, ref, asked_by="--to") if end else source.ancestry(ref).head
         if last is None:
             raise IntervalError(table=table, problem="it has no snapshot before the end")
