@@ -269,6 +269,19 @@ def test_a_backfill_that_was_cancelled_is_not_said_to_be_launched(
         quiet.desk.launch(plan, who="me", staged=is_staged, although_moved=False, keep_days=1)
 
 
+def test_a_backfill_that_was_reverted_is_not_said_to_be_launched_when_it_is_launched_again(quiet: QuietLake) -> None:
+    quiet.inputs = ()
+    quiet.compute_without_inputs("a", "other")
+    plan = quiet.desk.planned(quiet.launch())
+    quiet.request(plan.id, "COMPLETED_SUCCESS")
+    quiet.compute_without_inputs("a", plan.id)
+    again = quiet.desk.launch(plan, who="someone else", staged=False, although_moved=False, keep_days=1)
+    assert again == quiet.desk.launched(plan.id)
+    quiet.compute_without_inputs("a", f"{plan.id}-revert", {REVERTED: plan.id})
+    with pytest.raises(BackfillError, match=r"reverted.*Plan again: dagster-ips backfill plan first"):
+        quiet.desk.launch(plan, who="me", staged=False, although_moved=False, keep_days=1)
+
+
 def test_a_table_that_was_dropped_since_the_launch_is_not_said_to_be_unchanged(quiet: QuietLake) -> None:
     quiet.compute("a", "b")
     backfill = quiet.launch()

@@ -22,6 +22,7 @@ from dagster_ips.errors import BackfillError, InstanceError, StalePlanError
 from dagster_ips.exactly_once.capture.line_look import as_divided_now, known_line
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import histories_of
+from dagster_ips.iceberg.stamps import REVERTED
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.planning import table_now
 from dagster_ips.orchestration.backfill.stageable import require_stageable
@@ -51,7 +52,7 @@ class BackfillLauncher:
         Raises:
             StalePlanError: tables or code have changed since the plan was made.
             BackfillError: the root's table kept changing while its state was tagged, or the backfill is already staged,
-                or was cancelled.
+                or was cancelled or reverted.
             InstanceError: the root is no longer in these definitions, or no longer has these partitions.
         """
         return self._launched(plan, who, although_moved=although_moved, now_ms=now_ms, is_staged=False)
@@ -107,7 +108,13 @@ class BackfillLauncher:
         elif status in ("CANCELING", "CANCELED"):
             again = f"re-execute backfill {known.plan.id} in Dagster's UI"
             return "it was cancelled.", f"{plan_again} To compute only what is left, {again}."
+        elif self._is_reverted(known.plan):
+            return "it was reverted, at least in part.", plan_again
         return None
+
+    def _is_reverted(self, plan: BackfillPlan) -> bool:
+        root = self.lineage.metadata(plan.root.asset)
+        return root is not None and any(each.summary.get(REVERTED) == plan.id for each in root.ancestry().snapshots)
 
     def _cut_branches(self, launched: LaunchedBackfill, now_ms: int) -> None:
         plan = launched.plan
