@@ -21,8 +21,7 @@ def cascade(workplace: Workplace, cascade: str | None, *, as_json: bool) -> None
     if cascade is None:
         _recent(workplace, as_json=as_json)
         return
-    tables = workplace.tables()
-    commits = commits_of(tables, cascade)
+    commits = commits_of(workplace.tables, cascade)
     runs = runs_of(workplace.instance, cascade, commits)
     if not runs and not commits:
         raise UnknownCascadeError(cascade=cascade)
@@ -50,7 +49,7 @@ def cascade(workplace: Workplace, cascade: str | None, *, as_json: bool) -> None
 
 def cascade_text(workplace: Workplace, cascade: str) -> str:
     """What started the cascade, in words, because a 19-digit id alone means nothing to a reader."""
-    if (commit := outside_commit(workplace.tables(), cascade)) is not None:
+    if (commit := outside_commit(workplace.tables, cascade)) is not None:
         return f"the commit of {moment(commit.timestamp_ms)} to {commit.table} (snapshot {commit.snapshot_id})"
     if cascade.isdecimal():
         return f"an outside commit (snapshot {cascade}, which has expired or belongs to an unknown table)"

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class Workplace:
     definitions: Sequence[dg.Definitions]
     instance: dg.DagsterInstance
 
+    @cached_property
     def tables(self) -> list[TableMetadata]:
         """The metadata of each existing table that the definitions name; once, even if several locations name it."""
         named = {each.manager.catalog.name_of(each.table): each for each in self.known_tables}

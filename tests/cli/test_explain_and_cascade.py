@@ -12,8 +12,11 @@ from pyspark.sql import DataFrame
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.exactly_once import effects
+from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.run.cascade_tag import CASCADE_TAG
 from tests.cli.conftest import Terminal
+from tests.cli.idle_lake import IdleLake
 from tests.support.lake import events
 from tests.support.pipeline import materialize
 
@@ -131,6 +134,20 @@ def test_a_cascade_is_shown_with_all_its_runs_and_commits(terminal: Terminal) ->
     assert [each["run"] for each in told["runs"]] == [agg.run_id, report.run_id]
     (deleted,) = told["published_by_deleted_runs"]
     assert (deleted["run"], deleted["table"]) == (daily.run_id, "media.daily")
+
+
+def test_many_cascades_are_listed_with_one_look_at_each_table(
+    idle_lake: IdleLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = idle_lake.catalog.load("media.playback", asset="test").head_snapshot_id()
+    for cascade in (str(head), "12345", "a backfill", "another"):
+        idle_lake.instance.add_run(dg.DagsterRun(job_name="any", tags={CASCADE_TAG: cascade}))
+    find, looked = LakeCatalog.find, []
+    monkeypatch.setattr(LakeCatalog, "find", lambda lake, table: [looked.append(table), find(lake, table)][1])
+    listed = json.loads(idle_lake.says("cascade", "--json"))
+    assert {each["cascade"]: each["started_by"] for each in listed}["another"] == "backfill another"
+    assert f"media.playback (snapshot {head})" in listed[-1]["started_by"]
+    assert sorted(looked) == ["media.daily", "media.playback"]
 
 
 def test_unknown_runs_and_cascades_are_refused_with_advice(terminal: Terminal) -> None:
