@@ -36,6 +36,7 @@ from dagster_ips.orchestration.backfill.reverting import BackfillReverter
 from dagster_ips.orchestration.backfill.staging import BranchStanding, StagedBackfill
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.spark.branches import Branch
+from dagster_ips.state.backfill_codec import plan_as_json, plan_from_json
 from tests.support.lake import FIRST_DAY, SCHEMA, Lake, events
 
 PARTITIONS = dg.StaticPartitionsDefinition(["a", "b"])
@@ -280,6 +281,17 @@ def test_a_backfill_that_was_reverted_is_not_said_to_be_launched_when_it_is_laun
     quiet.compute_without_inputs("a", f"{plan.id}-revert", {REVERTED: plan.id})
     with pytest.raises(BackfillError, match=r"reverted.*Plan again: dagster-ips backfill plan first"):
         quiet.desk.launch(plan, who="me", staged=False, although_moved=False, keep_days=1)
+
+
+def test_a_plan_that_was_edited_after_its_launch_is_not_said_to_be_launched(quiet: QuietLake) -> None:
+    quiet.compute("a", "b")
+    plan = quiet.desk.planned(quiet.launch())
+    quiet.request(plan.id, "REQUESTED")
+    launched = quiet.desk.launch(plan, who="me", staged=False, although_moved=False, keep_days=1)
+    assert launched.plan == plan_from_json(plan_as_json(plan), where="its file")
+    edited = replace(plan, stages=(replace(plan.root, partitions=("a",)),))
+    with pytest.raises(BackfillError, match="with another plan"):
+        quiet.desk.launch(edited, who="me", staged=False, although_moved=False, keep_days=1)
 
 
 def test_a_table_that_was_dropped_since_the_launch_is_not_said_to_be_unchanged(quiet: QuietLake) -> None:

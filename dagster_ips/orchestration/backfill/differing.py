@@ -131,7 +131,7 @@ def before_snapshot(backfill: LaunchedBackfill, stage: PlannedStage, metadata: T
     before, tag = backfill.before.get(stage.table), backfill.plan.before_tag
     if before is None:
         return None
-    remedy = "Next time, launch with a larger --keep-days."
+    remedy = "It was released, or has expired: next time, launch with a larger --keep-days."
     if backfill.is_staged:
         remedy = f"If it was cancelled, that dropped what it had staged and the previous states. Otherwise: {remedy}"
     if metadata is None:

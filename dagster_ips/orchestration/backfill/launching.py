@@ -52,7 +52,7 @@ class BackfillLauncher:
         Raises:
             StalePlanError: tables or code have changed since the plan was made.
             BackfillError: the root's table kept changing while its state was tagged, or the backfill is already staged,
-                or was cancelled or reverted.
+                was launched with another plan, or was cancelled or reverted.
             InstanceError: the root is no longer in these definitions, or no longer has these partitions.
         """
         return self._launched(plan, who, although_moved=although_moved, now_ms=now_ms, is_staged=False)
@@ -75,6 +75,12 @@ class BackfillLauncher:
         known = store.get_backfill(plan.id)
         dagsters = instance.get_backfill(plan.id)
         if isinstance(known, LaunchedBackfill) and dagsters is not None:
+            if known.plan != plan:
+                problem = "it has already been launched, with another plan than this file has. Nothing was launched."
+                remedy = (
+                    f"To compute something else, plan again: dagster-ips backfill plan {shlex.quote(plan.root.asset)}"
+                )
+                raise BackfillError(backfill=plan.id, problem=problem, remedy=remedy)
             if known.is_staged != is_staged:
                 problem = f"it has already been launched, {'staged' if known.is_staged else 'live'}."
                 remedy = f"To see how far it is: dagster-ips backfill status {plan.id}"
