@@ -13,8 +13,10 @@ from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.progress import shown_while
 from dagster_ips.cli.text_format import at_json, json_text, table
 from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import size_text
 from dagster_ips.core.time_text import age, moment
+from dagster_ips.errors import UnknownTableError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
@@ -109,14 +111,25 @@ def _row(each: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedInput) -> tuple[dict[str, Any], str]:
     consumer, instance = known.consumer, workplace.instance
-    lake = known.manager.catalog.open()
+    lake, edge = known.manager.catalog.open(), Edge(consumer.name, tracked.upstream)
+    name, scanned = str(edge), workplace.store.get_line(edge).scanned
+    shown: dict[str, Any] = {
+        "asset": consumer.name,
+        "upstream": tracked.upstream,
+        "upstream_table": tracked.table,
+        "partitions": [],
+        "values_without_a_partition": [],
+        "files_of_unknown_partitions": {},
+        "problem": None,
+        "waits_for_table": None,
+    }
     source = lake.find(tracked.table)
-    name = f"{consumer.name} ← {tracked.upstream}"
-    shown: dict[str, Any] = {"asset": consumer.name, "upstream": tracked.upstream, "upstream_table": tracked.table}
     if source is None:
-        return shown | {"waits_for_table": tracked.table}, (
-            f"{name}: waiting for {tracked.table}, which doesn't exist yet."
-        )
+        if scanned is None:
+            told = f"{name}: waiting for {tracked.table}, which doesn't exist yet."
+            return shown | {"waits_for_table": tracked.table}, told
+        problem = str(UnknownTableError(tracked.table, lake.name, consumer.name, scanned.snapshot_id))
+        return shown | {"problem": problem}, f"{name}: the next run will fail: {problem}"
     with knowing_partitions(instance):
         slicing = next(
             each for each in consumer.tracked(known.graph, instance).values() if each.upstream == tracked.upstream

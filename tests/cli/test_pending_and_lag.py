@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from dagster_ips.cli.main import main
 from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.touched import LineState
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.cli.idle_lake import DEFINITIONS, IdleLake
 from tests.support.lake import SCHEMA, events
@@ -135,6 +136,22 @@ def test_pending_changes_of_a_partitioned_asset_are_listed_by_partition(idle_lak
     assert "1 partition pending" in text
     assert "2026-01-02  never computed" in text
     assert store.get_line(line).scanned is None, "to look changes nothing"
+
+
+def test_a_table_that_was_dropped_after_it_was_consumed_is_not_said_to_be_still_to_come(idle_lake: IdleLake) -> None:
+    idle_lake.define(PARTITIONED)
+    (of_partitions,) = json.loads(idle_lake.says("pending", "by_day", "--json"))
+    source = idle_lake.catalog.load("media.playback", asset="test")
+    head, line = source.ancestry().head, Edge("by_day", "playback")
+    assert head
+    idle_lake.catalog.client.drop_table("media.playback")
+    assert "which doesn't exist yet" in idle_lake.says("pending", "by_day")
+    CursorStore(idle_lake.instance).set_line(LineState(line, scanned=source.watermark_at(head, "main")))
+    told = f"has no table media.playback any more. It was consumed up to snapshot {head.snapshot_id}"
+    assert told in idle_lake.says("pending", "by_day")
+    (shown,) = json.loads(idle_lake.says("pending", "by_day", "--json"))
+    assert told in shown["problem"]
+    assert shown.keys() == of_partitions.keys()
 
 
 def test_pending_names_files_whose_partitions_are_unknown(idle_lake: IdleLake) -> None:
