@@ -19,7 +19,7 @@ from dagster import RunRecord
 from dagster_ips._compat import definitions_at
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.code_of_rows import OlderRows
-from dagster_ips.core.size_text import size_text
+from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.table_name import name_of, parts_of
 from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.administration import Administrator
@@ -104,7 +104,10 @@ class Workplace:
     def everything_text(self, known: KnownConsumer) -> str:
         """Like ``everything``, as text."""
         found = self.everything(known)
-        read = [f"{p.files} files, {p.rows} rows, {size_text(p.size_bytes)} of {name}" for name, p in found.items()]
+        read = [
+            f"{counted(p.files, 'file')}, {counted(p.rows, 'row')}, {size_text(p.size_bytes)} of {name}"
+            for name, p in found.items()
+        ]
         return " and ".join(read) or "nothing, because no table exists yet"
 
     def older_rows(self, known: KnownConsumer) -> OlderRows | None:

@@ -11,7 +11,7 @@ from dagster_ips.cli.cascades import cascade_text
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.text_format import json_text
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.size_text import size_text
+from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.time_text import moment
 from dagster_ips.orchestration.run.run_story import AssetStory, RunStory, story_of
 
@@ -43,8 +43,8 @@ def _lines(workplace: Workplace, story: AssetStory) -> Iterator[str]:
     if story.written:
         each = story.written
         gone = f", {each['rows_removed']} removed" if each["rows_removed"] != "0" else ""
-        files = f"{each['files']} files, {size_text(int(each['bytes']))}"
-        yield f"  wrote      {each['rows_added']} rows{gone}, {files} to {each['table']}"
+        rows, files = counted(int(each["rows_added"]), "row"), counted(int(each["files"]), "file")
+        yield f"  wrote      {rows}{gone}, {files}, {size_text(int(each['bytes']))} to {each['table']}"
     if story.skipped:
         yield f"  skipped    nothing was written: {story.skipped['reason']}"
     elif story.published:
@@ -60,8 +60,9 @@ def _read(each: Mapping[str, str]) -> str:
     end = _at(each, "to_inclusive", "to_ms")
     start = _at(each, "from_exclusive", "from_ms")
     between = f"after {start} up to {end}" if start else f"everything up to {end}"
-    what = f"{each['files']} files, {each['rows']} rows, {size_text(int(each['bytes']))}"
-    partitions = f", for {each['partitions']} partitions" if "partitions" in each else ""
+    files, rows = counted(int(each["files"]), "file"), counted(int(each["rows"]), "row")
+    what = f"{files}, {rows}, {size_text(int(each['bytes']))}"
+    partitions = f", for {counted(int(each['partitions']), 'partition')}" if "partitions" in each else ""
     return (
         f"{each['input']} ({each['source']}), capture {each['number']}: {between if end else 'no snapshot yet'}: {what}"
         f"{partitions}, as {each['icdc_table']}"

@@ -11,7 +11,7 @@ from dagster_ips.cli.context import table_name
 from dagster_ips.cli.next_commands import with_workspace
 from dagster_ips.cli.text_format import at_json, at_text, json_text
 from dagster_ips.core.history_place import Place
-from dagster_ips.core.size_text import size_text
+from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.capture.interval_tables import IntervalTable, IntervalTables
 from dagster_ips.orchestration.run.known_consumers import KnownTable
@@ -83,7 +83,8 @@ def _text(made: IntervalTable, name: str) -> str:
     changes = made.changes
     start = f"after snapshot {at_text(made.from_exclusive)}" if made.from_exclusive else "from the beginning"
     gone = ", and rows of other files may have been removed" if changes.may_remove_rows else ""
-    added = f"{len(changes.added)} added files with {changes.row_count} rows, {size_text(changes.size_bytes)}"
+    files, rows = counted(len(changes.added), "added file"), counted(changes.row_count, "row")
+    added = f"{files} with {rows}, {size_text(changes.size_bytes)}"
     lines = [
         f"{made.source} {start} up to snapshot {at_text(made.to_inclusive)}: {added}{gone}.",
         f"Read it from {name}, which has no data files of its own:",

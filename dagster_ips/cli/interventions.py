@@ -10,7 +10,7 @@ from dagster_ips.cli.text_format import at_text
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.history_place import Everywhere, Place
-from dagster_ips.core.size_text import size_text
+from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.errors import InstanceError, StateUnreadableError
 from dagster_ips.exactly_once.administration import Rewind
 from dagster_ips.exactly_once.effects import Effect, effect
@@ -76,11 +76,11 @@ def _require_reason(why: str | None, what: str) -> str:
 
 def _preview(planned: Rewind) -> str:
     pending = planned.pending
-    partitions = "" if pending.partitions is None else f", {pending.partitions} partitions"
+    partitions = "" if pending.partitions is None else f", {counted(pending.partitions, 'partition')}"
     return (
         f"{planned.edge}: moves back from snapshot {at_text(planned.before)} to {at_text(planned.after)}. "
-        f"Will be read again: {pending.snapshots} snapshots, {pending.files} files, {pending.rows} rows, "
-        f"{size_text(pending.size_bytes)}{partitions}."
+        f"Will be read again: {counted(pending.snapshots, 'snapshot')}, {counted(pending.files, 'file')}, "
+        f"{counted(pending.rows, 'row')}, {size_text(pending.size_bytes)}{partitions}."
     )
 
 

@@ -14,7 +14,7 @@ from dagster_ips.cli.progress import shown_while
 from dagster_ips.cli.text_format import at_json, json_text, table
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.size_text import size_text
+from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.time_text import age, moment
 from dagster_ips.errors import UnknownTableError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
@@ -75,9 +75,9 @@ def _text(status: EdgeStatus, waiting: Sequence[Snapshot]) -> str:
     if not waiting and not waits.files:
         return f"{status.edge}: nothing pending."
     how = "computes everything" if waits.is_full else "reads only the changes"
-    partitions = "" if waits.partitions is None else f" in {waits.partitions} partitions"
+    partitions = "" if waits.partitions is None else f" in {counted(waits.partitions, 'partition')}"
     since = f", the oldest change for {age(_now_ms() - waits.oldest_ms)}" if waits.oldest_ms is not None else ""
-    what = f"{waits.files} files, {waits.rows} rows, {size_text(waits.size_bytes)}{partitions}"
+    what = f"{counted(waits.files, 'file')}, {counted(waits.rows, 'row')}, {size_text(waits.size_bytes)}{partitions}"
     head = f"{status.edge}: {what} pending{since}. The next run {how}."
     rows = [_row(_snapshot(each)) for each in waiting[-_MOST:]]
     more = f"\n… after {len(waiting) - _MOST} older ones" if len(waiting) > _MOST else ""
@@ -165,8 +165,10 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
         for each in partitions
     ]
     more = f"\n… and {len(rows) - _MOST} more" if len(rows) > _MOST else ""
-    count = "1 partition pending" if len(rows) == 1 else f"{len(rows)} partitions pending"
-    text = f"{name}: {count}.\n" + table(("PARTITION", "CONSUMED UP TO", "LAST TRIED IN", "HELD BACK"), rows[:_MOST])
+    count = counted(len(rows), "partition")
+    text = f"{name}: {count} pending.\n" + table(
+        ("PARTITION", "CONSUMED UP TO", "LAST TRIED IN", "HELD BACK"), rows[:_MOST]
+    )
     return shown, "\n".join([text + more, *unreached])
 
 

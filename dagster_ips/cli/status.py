@@ -12,7 +12,7 @@ from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.progress import shown_while
 from dagster_ips.cli.text_format import at_text, json_text, table
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.size_text import size_text
+from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.time_text import age, moment
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
@@ -101,8 +101,8 @@ def _row(each: EdgeStatus) -> Sequence[str]:
     if pending is not None and (pending.files or pending.snapshots):
         what = "everything: " if pending.is_full else ""
         waits = (
-            f"{what}{pending.snapshots} snapshots, {pending.files} files, {pending.rows} rows, "
-            f"{size_text(pending.size_bytes)}"
+            f"{what}{counted(pending.snapshots, 'snapshot')}, {counted(pending.files, 'file')}, "
+            f"{counted(pending.rows, 'row')}, {size_text(pending.size_bytes)}"
         )
     stamp = each.newest_stamp
     return (

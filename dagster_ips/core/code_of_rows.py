@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from dagster_ips.core.size_text import counted
+
 _MOST_CODES = 5
 _MOST_SHOWN = 20
 
@@ -122,7 +124,7 @@ class OlderRows:
             return f"{said}. To recompute everything, materialize it once with the run tag dagster_ips/mode=full."
         more = ", …" if len(self.partitions) > _MOST_SHOWN else ""
         listed = ", ".join(self.partitions[:_MOST_SHOWN]) + more
-        count = "1 partition" if len(self.partitions) == 1 else f"{len(self.partitions):,} partitions"
+        count = counted(len(self.partitions), "partition")
         return f"{said}, in {count} ({listed}). To recompute them, launch a backfill of these partitions."
 
 

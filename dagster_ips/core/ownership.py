@@ -163,13 +163,14 @@ def told(snapshot: Snapshot) -> str:
 
     Example:
         >>> told(Snapshot(7, 6, 7, 70, "overwrite", "", {"added-records": "1", "deleted-records": "2"}))
-        'snapshot 7 (`overwrite`, 1 rows added, 2 deleted)'
+        'snapshot 7 (`overwrite`, 1 row added, 2 deleted)'
     """
+    added = snapshot.summary.get("added-records")
     counts = {
-        "added": snapshot.summary.get("added-records"),
+        "row added" if added == "1" else "rows added": added,
         "deleted": snapshot.summary.get("deleted-records") or snapshot.summary.get("added-position-deletes"),
     }
-    said = [f"{count} rows {what}" if what == "added" else f"{count} {what}" for what, count in counts.items() if count]
+    said = [f"{count} {what}" for what, count in counts.items() if count]
     return f"snapshot {snapshot.snapshot_id} ({', '.join([f'`{snapshot.operation}`', *said])})"
 
 

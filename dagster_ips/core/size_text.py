@@ -1,4 +1,4 @@
-"""Sizes as a person reads them."""
+"""Sizes and counts as a person reads them."""
 
 from __future__ import annotations
 
@@ -14,3 +14,13 @@ def size_text(size_bytes: int) -> str:
         if size_bytes >= factor:
             return f"{size_bytes / factor:.1f} {unit}"
     return f"{size_bytes} B"
+
+
+def counted(count: int, thing: str) -> str:
+    """How many there are of a thing whose plural ends in s.
+
+    Example:
+        >>> counted(1, "file"), counted(1_200, "row")
+        ('1 file', '1,200 rows')
+    """
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"

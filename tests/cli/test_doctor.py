@@ -72,7 +72,7 @@ def test_nothing_is_found_where_nothing_is_wrong(idle_lake: IdleLake) -> None:
     assert idle_lake.findings() == []
     result = CliRunner().invoke(main, ["doctor", "-f", str(idle_lake.file)])
     assert result.exit_code == 0
-    assert "Nothing found. Checked 1 incremental assets, 2 tables" in result.stdout
+    assert "Nothing found. Checked 1 incremental asset, 2 tables" in result.stdout
     assert sorted(idle_lake.folder.rglob("*")) == before, "the doctor leaves nothing behind"
 
 

@@ -117,7 +117,7 @@ def test_the_icdc_command_creates_and_drops_tables_of_whole_snapshots_and_of_int
     assert told["from_exclusive"] is None
     assert tables.read(plain(told["table"])) == Counter(events(range(6)))
     text = tables.says("icdc", "playback", "--from", str(first))
-    assert "1 added files with 3 rows" in text
+    assert "1 added file with 3 rows" in text
     made = tables.says("icdc", "playback", "--list").split()
     assert f"dagster-ips icdc --drop {made[1]}" in text
     for name, printed in zip(made, (made[0], f"`lake`.{made[1]}"), strict=True):

@@ -45,7 +45,7 @@ def test_all_of_an_asset_whose_table_was_dropped_is_pending(idle_lake: IdleLake)
     idle_lake.consume(target=TargetMark.at(published, target.uuid))
     assert idle_lake.says("pending", "daily").strip() == "daily ← playback: nothing pending."
     idle_lake.catalog.client.drop_table("media.daily")
-    assert "1 files, 3 rows" in (said := idle_lake.says("pending", "daily"))
+    assert "1 file, 3 rows" in (said := idle_lake.says("pending", "daily"))
     assert "The next run computes everything." in said
 
 

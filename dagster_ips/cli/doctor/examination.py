@@ -13,6 +13,7 @@ from dagster_ips.cli.doctor.lake_tables import guarded
 from dagster_ips.cli.next_commands import with_workspace
 from dagster_ips.cli.progress import shown_while
 from dagster_ips.cli.text_format import json_text
+from dagster_ips.core.size_text import counted
 from dagster_ips.orchestration.platform.resources import LocalSparkConnect
 
 
@@ -28,9 +29,10 @@ def doctor(workplace: Workplace, *, as_json: bool) -> bool:
         return not found
     for each in found:
         click.echo(f"{each.severity}: {each.check}: {each.where}\n  {each.what}\n  → {with_workspace(each.fix)}\n")
-    count = {0: "Nothing found", 1: "1 finding"}.get(len(found), f"{len(found)} findings")
-    assets, tables = len(workplace.consumers), len(workplace.known_tables)
-    click.echo(f"{count}. Checked {assets} incremental assets, {tables} tables, this machine and the instance.")
+    count = counted(len(found), "finding") if found else "Nothing found"
+    assets = counted(len(workplace.consumers), "incremental asset")
+    tables = counted(len(workplace.known_tables), "table")
+    click.echo(f"{count}. Checked {assets}, {tables}, this machine and the instance.")
     return not found
 
 

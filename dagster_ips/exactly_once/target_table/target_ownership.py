@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import EdgeState, Mode, TargetMark
 from dagster_ips.core.ownership import Consent, ForeignWrites, hidden_change, may_hold_rows, owner_of, told
+from dagster_ips.core.size_text import counted
 from dagster_ips.errors import ForeignWriteError, TargetColumnsChangedError, TargetOfAnotherError, UnknownRowsError
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import last_published
@@ -127,9 +128,8 @@ def _require_none_hidden(target: TableMetadata, asset: str, states: Sequence[Edg
     is_accepted = accept is not None and ancestry.find(accept) is not None
     rows = None if is_accepted else hidden_change(ancestry, last_published(target), _known(states, target))
     if rows and ancestry.head:
-        commits = (
-            f"snapshots that have since expired (at least {abs(rows):,} rows {'more' if rows > 0 else 'fewer'})",
-        )
+        least = f"at least {counted(abs(rows), 'row')} {'more' if rows > 0 else 'fewer'}"
+        commits = (f"snapshots that have since expired ({least})",)
         raise ForeignWriteError(table=target.table, asset=asset, commits=commits, newest=ancestry.head.snapshot_id)
 
 

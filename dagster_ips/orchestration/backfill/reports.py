@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
 from dagster_ips.core.backfill_progress import PartState, StageProgress
 from dagster_ips.core.row_changes import RowChanges
-from dagster_ips.core.size_text import size_text
+from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.time_text import moment
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.orchestration.backfill.differing import StageDifference
@@ -105,7 +105,7 @@ def difference_report(found: StageDifference) -> Report:
         return [*([same] if found.parts or not uncompared else []), *uncompared]
     total = found.total
     by = f"by {', '.join(found.keys)}" if found.keys else "by whole rows, because no key is declared"
-    counts = f"{total.added} rows added, {total.removed} removed, {total.changed} changed"
+    counts = f"{counted(total.added, 'row')} added, {total.removed} removed, {total.changed} changed"
     head = f"{found.asset} ({by}): {counts}{', compared with a full recompute' if found.against_full else ''}."
     before, after = ("RECOMPUTED", "ACTUAL") if found.against_full else ("BEFORE", "AFTER")
     rows = [
@@ -161,7 +161,8 @@ def publication_report(staged: StagedBackfill, done: StagedPublication) -> Repor
 
 def cancel_report(backfill: str, ended: Sequence[str], *, is_dropped: bool) -> Report:
     """Which runs were asked to stop, and what stays: nothing if ``is_dropped``, as only staged results existed."""
-    runs = f"{len(ended)} runs were asked to stop{': ' if ended else ''}{', '.join(ended)}"
+    were = "was" if len(ended) == 1 else "were"
+    runs = f"{counted(len(ended), 'run')} {were} asked to stop{': ' if ended else ''}{', '.join(ended)}"
     stays = (
         "The staged results are dropped; nothing was published."
         if is_dropped

@@ -13,7 +13,7 @@ from dagster_ips.core.capture import Mode
 from dagster_ips.core.code_of_rows import OlderRows
 from dagster_ips.core.history_place import Everywhere
 from dagster_ips.core.ownership import told
-from dagster_ips.core.size_text import size_text
+from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.valid_through import ALWAYS
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
 from dagster_ips.exactly_once.capture.partition_counts import Count
@@ -128,9 +128,11 @@ def _consumed(name: str, view: IcdcView) -> str:
     text = f"**{name}** consumed up to {at}: "
     limited = list(_limited(view.captured.share))
     if view.mode is Mode.FULL and not limited:
-        return text + f"everything, {stats.files:,} files, {stats.rows:,} rows, {size_text(stats.size_bytes)}"
-    of = f" of {stats.source_files:,}" if stats.source_files is not None else ""
-    text += f"{stats.files:,}{of} files, {stats.rows:,} rows, {size_text(stats.size_bytes)}"
+        files, rows = counted(stats.files, "file"), counted(stats.rows, "row")
+        return text + f"everything, {files}, {rows}, {size_text(stats.size_bytes)}"
+    of = stats.source_files
+    files = counted(stats.files, "file") if of is None else f"{stats.files:,} of {counted(of, 'file')}"
+    text += f"{files}, {counted(stats.rows, 'row')}, {size_text(stats.size_bytes)}"
     if stats.source_size_bytes:
         saved = max(0.0, 1 - stats.size_bytes / stats.source_size_bytes)
         text += f" of {size_text(stats.source_size_bytes)}, **{saved:.1%} less than a full read**"

@@ -17,7 +17,7 @@ import dagster as dg
 from dagster_ips.core.backlog import Backlog, sum_of
 from dagster_ips.core.packed_text import packed, unpacked
 from dagster_ips.core.retry import MOST_FAILURES
-from dagster_ips.core.size_text import size_text
+from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.time_text import age
 from dagster_ips.errors import IpsError
 from dagster_ips.orchestration.declare.consumers import PENDING_CHECK
@@ -279,7 +279,7 @@ def _shown_partitions(
 ) -> dict[str, Any]:
     """What a partitioned asset's check says; ``unreached`` are texts on rows that no run will take."""
     listed = ", ".join(keys[:_MOST_SHOWN]) + (", …" if len(keys) > _MOST_SHOWN else "")
-    have = "1 partition has" if len(keys) == 1 else f"{len(keys):,} partitions have"
+    have = f"{counted(len(keys), 'partition')} {'has' if len(keys) == 1 else 'have'}"
     said = [f"{have} changes that are not consumed{_lag_text(lag, is_late=is_late)}: {listed}"] if keys else []
     return {
         "passed": not (is_late or unreached),
@@ -326,10 +326,9 @@ def _sentence(waiting: Mapping[str, Backlog]) -> str:
                 f"{upstream} can't be followed from the last consumed snapshot; the error of the next run says why"
             )
         elif not found.is_empty:
-            commits = "1 snapshot" if found.snapshots == 1 else f"{found.snapshots:,} snapshots"
             parts.append(
-                f"{commits} of {upstream} not consumed: {found.files:,} files, {found.rows:,} rows, "
-                f"{size_text(found.size_bytes)}"
+                f"{counted(found.snapshots, 'snapshot')} of {upstream} not consumed: {counted(found.files, 'file')}, "
+                f"{counted(found.rows, 'row')}, {size_text(found.size_bytes)}"
             )
     return "; ".join(parts)
 

@@ -172,7 +172,7 @@ def test_rows_added_by_hand_are_refused_until_a_person_accepts_them_once(lake: L
     by_hand = lake.head
     lake.source.append(numbered(3))
     said = lake.refused(ForeignWriteError)
-    assert f"snapshot {by_hand} (`append`, 1 rows added)" in said
+    assert f"snapshot {by_hand} (`append`, 1 row added)" in said
     assert f"dagster_ips/accept={by_hand}" in said
     lake.refused(ForeignWriteError, consent=Consent(accept=by_hand + 1))
 
@@ -204,7 +204,7 @@ def test_foreign_changes_are_noticed_by_the_row_count_if_their_commit_is_expired
     lake.expire_all_but_the_head(rows=1 if deletes else 5)
     lake.source.append(numbered(3))
     said = lake.refused(ForeignWriteError)
-    assert f"have since expired (at least {'1 rows fewer' if deletes else '3 rows more'})" in said
+    assert f"have since expired (at least {'1 row fewer' if deletes else '3 rows more'})" in said
     lake.capture(consent=Consent(accept=lake.head))
     lake.run(asked_for=Mode.FULL)
     assert lake.rows() == expected(lake, 1, 2, 3)

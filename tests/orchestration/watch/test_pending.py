@@ -173,7 +173,7 @@ def test_the_pending_check_is_right_without_a_run_and_reports_only_changes(
     assert {name: value.value for name, value in first.metadata.items() if name.startswith("rows")} == {
         "rows pending": 3
     }
-    assert "1 snapshot of playback not consumed: 1 files, 3 rows" in first.description
+    assert "1 snapshot of playback not consumed: 1 file, 3 rows" in first.description
     assert tick(defined, instance, "ips_pending", cursor)[0] == []
     consume(tables, instance)
     (second,), cursor = tick(defined, instance, "ips_pending", cursor)
@@ -391,7 +391,7 @@ def test_an_asset_whose_table_lost_its_rows_is_pending_though_nothing_changed_up
         tables.create("daily")
     assert requested() == 1
     (check,), _ = tick(defined, instance, "ips_pending")
-    assert check.description.startswith("1 snapshot of playback not consumed: 1 files, 3 rows")
+    assert check.description.startswith("1 snapshot of playback not consumed: 1 file, 3 rows")
 
 
 def test_a_mark_that_is_newer_than_the_tables_metadata_in_a_tick_is_no_rollback(tables: Tables) -> None:
