@@ -181,16 +181,20 @@ _INTEGERS = exp.DataType.INTEGER_TYPES
 _FAILING = (
     *(exp.Div, exp.IntDiv, exp.Mod, exp.Bracket, exp.StrToDate, exp.StrToTime, exp.StrToUnix, exp.TsOrDsToDate),
     *(exp.TsOrDsToTimestamp, exp.ToNumber, exp.DateFromParts, exp.TimestampFromParts, exp.Elt, exp.NextDay),
+    *(exp.ParseUrl, exp.ToBinary),
 )
 _FAILING_BY_NAME = {
     *("conv", "date", "make_date", "make_timestamp", "make_timestamp_ltz", "make_timestamp_ntz", "next_day", "pmod"),
-    *("to_binary", "to_date", "to_number", "to_timestamp", "to_timestamp_ltz", "to_timestamp_ntz", "to_unix_timestamp"),
+    *("to_date", "to_number", "to_timestamp", "to_timestamp_ltz", "to_timestamp_ntz", "to_unix_timestamp"),
     *("unix_timestamp", "url_decode"),
 }
 # Functions that cast a text to a time, by their names here or in Spark.
-_OF_TIMES = re.compile(r"date|time|day|month|hour|minute|second|trunc|^tsor|^extract$", re.IGNORECASE)
+_OF_TIMES = re.compile(r"date|time|day|month|quarter|hour|minute|second|trunc|^tsor|^extract$", re.IGNORECASE)
 _OF_NUMBERS = (exp.Neg, exp.Abs, exp.Round, exp.Ceil, exp.Floor)
-_OF_ONE_TYPE = (exp.Binary, exp.Between, exp.In, exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif)
+_OF_ONE_TYPE = (
+    *(exp.Array, exp.Between, exp.Binary, exp.Case, exp.Coalesce, exp.Greatest, exp.If, exp.In, exp.Least, exp.Nullif),
+    exp.Nvl2,
+)
 
 
 def build(tree: exp.Query, columns: Mapping[str, Sequence[str]], sources: Mapping[str, int]) -> Node:
@@ -540,7 +544,24 @@ def may_fail(expression: exp.Expr) -> bool:
 
 def _casts_text(node: exp.Expr) -> bool:
     """Whether Spark casts a text in it to another type, as for ``text > 5``; a constant can be cast for every row."""
-    operands = [each for each in node.iter_expressions() if isinstance(each, exp.Condition)]
+    return any(_casts_text_among(node, operands) for operands in _operands(node))
+
+
+def _operands(node: exp.Expr) -> Iterator[list[exp.Expr]]:
+    """What it is computed from, as lists within each of which Spark may convert to one type."""
+    match node:
+        case exp.Case():
+            ifs = node.args["ifs"]
+            if node.this:
+                yield [node.this, *(each.this for each in ifs)]
+            yield [each for each in (*(each.args["true"] for each in ifs), node.args.get("default")) if each]
+        case exp.If() | exp.Nvl2():
+            yield [each for each in (node.args["true"], node.args.get("false")) if each]
+        case _:
+            yield [each for each in node.iter_expressions() if isinstance(each, exp.Condition)]
+
+
+def _casts_text_among(node: exp.Expr, operands: Sequence[exp.Expr]) -> bool:
     if not any(each.is_type(*exp.DataType.TEXT_TYPES) and not isinstance(each, exp.Literal) for each in operands):
         return False
     if isinstance(node, exp.Func) and not isinstance(node, _OF_NUMBERS + _OF_ONE_TYPE):
