@@ -535,11 +535,17 @@ def may_fail(expression: exp.Expr) -> bool:
     return any(
         _is_failing_cast(node)
         if isinstance(node, exp.Cast)
-        else isinstance(node, _FAILING)
+        else (isinstance(node, _FAILING) and not _divides_by_a_number(node))
         or (isinstance(node, exp.Anonymous) and node.name.lower() in _FAILING_BY_NAME)
         or _casts_text(node)
         for node in expression.walk()
     )
+
+
+def _divides_by_a_number(node: exp.Expr) -> bool:
+    """Whether its divisor is a number in the query, and not zero."""
+    is_quotient = isinstance(node, exp.Div | exp.IntDiv | exp.Mod) and node.expression.is_number
+    return is_quotient and float(node.expression.name) != 0
 
 
 def _casts_text(node: exp.Expr) -> bool:
