@@ -131,10 +131,10 @@ class AffectedReach:
         walk = _EqualityWalk(self, block, scan, start)
         stand_ins: dict[exp.Expr, exp.Column] = {column: walk.stand_in(column) for column in columns}
         risky = next((name for expression, name in wanted if may_fail(expression)), None)
-        if risky is not None and not walk.joins_all():
+        if risky is not None and (self._mixes(block) or not walk.joins_all()):
             message = f"{risky} can't be computed for rows that the query doesn't select"
             raise NotDerivedError(message)
-        is_whole = walk.is_whole()
+        is_whole = not self._mixes(block) and walk.is_whole()
         filters = [each for each in block.filters if walk.has_all_of(each) and (is_whole or not may_fail(each))]
 
         def replaced(node: exp.Expr) -> exp.Expr:
@@ -149,6 +149,11 @@ class AffectedReach:
         query.set("expressions", [exp.alias_(expression, name) for expression, name in outputs] or [_one()])
         query.set("distinct", exp.Distinct())
         return query.where(*(each.copy() for each in filters), copy=False) if filters else query
+
+    def _mixes(self, block: SelectBlock) -> bool:
+        """Whether rows may be joined here that were never there at the same time: added ones to removed ones."""
+        changes = [self.changed[scan.source] for scan in block.scans if scan.source in self.changed]
+        return len(changes) > 1 and any(change.removes for change in changes)
 
     def rows_of(self, relation: Relation, scan: Scan | None, names: Sequence[str]) -> exp.Query:
         """The columns ``names`` of a relation, in its rows that differ when ``scan`` changes; in all if it is None.

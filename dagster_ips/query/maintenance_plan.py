@@ -205,10 +205,14 @@ class MaintenancePlan:
         changed = {source: each for source, each in changes.items() if each.adds or each.removes}
         if self.refused is not None:
             return self.whole(self.refused) if changed else MaintenanceStep(Strategy.NOTHING)
-        scans = sorted((each for each in self._node.scans if each.source in changed), key=lambda scan: scan.number)
+        by_number = sorted((each for each in self._node.scans if each.source in changed), key=lambda scan: scan.number)
+        # If those that lose rows change first, rows that only came are never joined to rows that are gone.
+        by_loss = sorted(by_number, key=lambda scan: not changed[scan.source].removes)
+        # The old state at a place is read by the terms of the places that change earlier.
+        orders = (order for order in (by_loss, by_number) if all(scan.source in known_before for scan in order[1:]))
+        scans = next(orders, by_number)
         if not scans:
             return MaintenanceStep(Strategy.NOTHING)
-        # The old state at a place is read by the terms of the places that change earlier.
         is_lost = any(scan.source not in known_before for scan in scans[1:])
         lost = "several places changed, and the old state of a source can no longer be read" if is_lost else None
         exact, why_not = self._exact(scans, changed, known_before, lost)
@@ -240,7 +244,8 @@ class MaintenancePlan:
                 return step, {Strategy.COMBINE: why}
             came, went = terms(found.rows, places, changed)
             live = [self.all_rows] if went and found.has_extremes else []
-            return MaintenanceStep(Strategy.COMBINE, weighted(came, went, live), may_cancel=len(places) > 1), {}
+            may_cancel = any(changed[source].removes for _, source in places[1:])
+            return MaintenanceStep(Strategy.COMBINE, weighted(came, went, live), may_cancel=may_cancel), {}
         is_grouped = isinstance(self._node, SelectBlock) and (bool(self._node.group) or self._node.is_one_group)
         why_not = {Strategy.COMBINE: str(found)} if is_grouped else {}
         why = why_not_linear(self._node, frozenset(scans)) or lost

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from sqlglot import exp
 
 from dagster_ips.query.maintenance_plan import MaintenancePlan, QueryColumn
 from dagster_ips.query.query_text import read
-from dagster_ips.query.query_tree import kind_of
+from dagster_ips.query.query_tree import kind_of, may_fail
 from dagster_ips.query.spark_dialect import DIALECT
 from tests.support.lake import Lake
 
@@ -326,6 +327,33 @@ def test_an_expression_whose_type_a_key_may_have_has_that_type_in_spark(lake: La
             wrong.append((text, kind, of_spark))
     assert wrong == []
     assert known > 500
+
+
+@pytest.mark.parametrize(
+    ("expression", "fails"),
+    [
+        ("quarter(s)", True),
+        ("CASE s WHEN 1 THEN 'a' END", True),
+        ("CASE WHEN a = 1 THEN s ELSE 0 END", True),
+        ("if(a = 1, s, 0)", True),
+        ("nvl2(a, s, 0)", True),
+        ("array_max(array(s, 0))", True),
+        ("parse_url(s, 'HOST')", True),
+        ("hex(to_binary(s))", True),
+        ("a % 0", True),
+        ("CASE s WHEN 'a' THEN 1 ELSE 0 END", False),
+        ("a % 16", False),
+        ("floor(a / -1.5)", False),
+        ("a div 10", False),
+    ],
+)
+def test_what_may_fail_in_spark_is_known_to(lake: Lake, expression: str, fails: bool) -> None:  # noqa: FBT001  # a parameter
+    columns = [QueryColumn("s", "string"), QueryColumn("a", "int")]
+    plan = MaintenancePlan(read(f"SELECT {expression} AS k FROM t"), [columns])
+    assert may_fail(plan._tree.selects[0].unalias()) is fails
+    rows = lake.sql(f"SELECT {expression} AS k FROM VALUES ('not a url', 1) AS t(s, a)")
+    with pytest.raises(PySparkException) if fails else contextlib.nullcontext():
+        rows.collect()
 
 
 @pytest.mark.parametrize("expression", ["levenshtein(word, 'its', 1)", "posexplode(array(one))"])
