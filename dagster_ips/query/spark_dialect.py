@@ -205,7 +205,12 @@ class SparkSql(Spark):
         FUNCTIONS: ClassVar = {name: _kept(name, build) for name, build in SparkParser.FUNCTIONS.items()}
 
     class Generator(SparkGenerator):
-        """Writes IS NOT NULL, which is no NOT to Spark before it optimizes, and names in the case they are given."""
+        """Writes IS NOT NULL, which is no NOT to Spark before it optimizes, and names in the case they are given.
+
+        sqlglot writes percentiles WITHIN GROUP as approximate ones, which older releases of Spark have instead.
+        """
+
+        TRANSFORMS: ClassVar = {k: each for k, each in SparkGenerator.TRANSFORMS.items() if k is not exp.WithinGroup}
 
         def identifier_sql(self, expression: exp.Identifier) -> str:
             """``expression`` as text."""

@@ -235,6 +235,11 @@ QUERIES = {
             SELECT account_id, max_by(device, struct(started, device)) AS last_device FROM play GROUP BY account_id
         ) GROUP BY last_device
     """,
+    "percentiles_within_groups": """
+        SELECT device, percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds) AS middle,
+               percentile_disc(0.9) WITHIN GROUP (ORDER BY seconds DESC) FILTER (WHERE day IS NOT NULL) AS high
+        FROM play GROUP BY device
+    """,
     "lateral_of_joined_rows": """
         SELECT a.country, tag, count(*) AS n, sum(seconds) AS seconds, max(day) AS last
         FROM play p JOIN account a ON p.account_id = a.account_id LATERAL VIEW explode(p.tags) e AS tag

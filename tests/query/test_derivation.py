@@ -300,6 +300,12 @@ PLANS = [
         Strategy.KEYS,
         "e isn't computed only from",
     ),
+    (
+        "SELECT a, percentile_disc(0.5) WITHIN GROUP (ORDER BY b DESC) AS m FROM t0 GROUP BY a",
+        REMOVED,
+        Strategy.KEYS,
+        "m isn't computed only from keys",
+    ),
     ("SELECT a, max_by(b, c) AS m FROM t0 GROUP BY a", REMOVED, Strategy.KEYS, "m isn't computed only from keys"),
     (
         "SELECT m, count(*) AS n FROM (SELECT a, CAST(max_by(s, c) AS STRING) AS m FROM t0 GROUP BY a) GROUP BY m",
