@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 from unittest.mock import patch
@@ -120,10 +120,10 @@ def check_merge(table: Table, earlier: list[Row], new: list[Row], on: Sequence[s
             refused |= len(found) > 1
             expected[key] = equal(found[0])
         else:
-            one = {equal(row) for row in ([expected[key]] if key in expected else []) + found}
-            latest = max(_rank(row, latest_by) for row in one)
-            best = [row for row in one if _rank(row, latest_by) == latest]
-            refused |= len(best) > 1
+            come = {equal(row) for row in found}
+            best = _latest(come | ({expected[key]} if key in expected else set()), latest_by)
+            # Rows of the frame that tie are refused, even if the table has a later one.
+            refused |= len(best) > 1 or len(_latest(come, latest_by)) > 1
             expected[key] = best[0]
 
     def merge() -> None:
@@ -144,6 +144,11 @@ def check_merge(table: Table, earlier: list[Row], new: list[Row], on: Sequence[s
     else:
         merge()
         assert table.rows(branch) == Counter(expected.values())
+
+
+def _latest(some: Collection[Row], latest_by: str) -> list[Row]:
+    latest = max(_rank(row, latest_by) for row in some)
+    return [row for row in some if _rank(row, latest_by) == latest]
 
 
 def _rank(row: Row, latest_by: str) -> float:
@@ -232,6 +237,10 @@ def test_a_row_as_late_as_another_of_its_key_is_refused_even_if_the_other_is_in_
             partition_columns=PARTITION,
         )
     check_merge(table, [("a", None, None, time, 1)], [("a", None, None, time, 1)], ["k"], "t")
+
+
+def test_rows_that_tie_are_refused_even_if_the_table_has_a_later_one(table: Table) -> None:
+    check_merge(table, [("a", None, None, 1.5, 0)], [("a", None, None, 0.0, 1), ("a", None, None, -0.0, 2)], ["k"], "t")
 
 
 @examples(4)
