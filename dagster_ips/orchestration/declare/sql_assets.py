@@ -35,7 +35,7 @@ else:  # sqlglot is imported only when a sql_asset is declared.
         )
     )
 
-_LAYOUT = 4
+_LAYOUT = 5
 """Increased when the tables of the same query get another layout."""
 
 
