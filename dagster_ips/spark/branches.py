@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _PROPERTY = "spark.sql.iceberg.snapshot-property."
 _DAY_MS = 86_400_000
+_MOST_ATTEMPTS = 5
 _OF_RUN = re.compile(r"ips_[0-9a-f]{8}_[0-9a-f]{8}")
 
 
@@ -50,12 +51,20 @@ class Branch:
         """Create the branch at ``head``; on a table without snapshots it starts empty.
 
         For the next day, no expiry drops it; Iceberg asks how old its head is. Once something is committed to it, it is
-        kept for a day and as long again as ``head`` was old.
+        kept for a day and as long again as ``head`` was old. A commit of another run at the same moment makes Iceberg
+        refuse the statement, which is then tried again: a branch of ``head`` is right whatever ``main`` is by then.
         """
         at = f" AS OF VERSION {head.snapshot_id}" if head is not None else ""
         age_ms = time.time_ns() // 1_000_000 - head.timestamp_ms if head is not None else 0
         retain = f" RETAIN {1 + max(0, -(-age_ms // _DAY_MS))} DAYS"
-        session.sql(f"ALTER TABLE {self.table_sql_name} CREATE BRANCH {quoted(self.name)}{at}{retain}")
+        for attempts_left in reversed(range(_MOST_ATTEMPTS)):
+            try:
+                session.sql(f"ALTER TABLE {self.table_sql_name} CREATE BRANCH {quoted(self.name)}{at}{retain}")
+            except Exception as error:
+                if not is_conflict(error) or not attempts_left:
+                    raise
+            else:
+                return
 
     def head(self, session: SparkSession) -> int:
         """The snapshot that the branch is at; runs a job."""
