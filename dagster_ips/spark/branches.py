@@ -51,20 +51,12 @@ class Branch:
         """Create the branch at ``head``; on a table without snapshots it starts empty.
 
         For the next day, no expiry drops it; Iceberg asks how old its head is. Once something is committed to it, it is
-        kept for a day and as long again as ``head`` was old. A commit of another run at the same moment makes Iceberg
-        refuse the statement, which is then tried again: a branch of ``head`` is right whatever ``main`` is by then.
+        kept for a day and as long again as ``head`` was old.
         """
         at = f" AS OF VERSION {head.snapshot_id}" if head is not None else ""
         age_ms = time.time_ns() // 1_000_000 - head.timestamp_ms if head is not None else 0
         retain = f" RETAIN {1 + max(0, -(-age_ms // _DAY_MS))} DAYS"
-        for attempts_left in reversed(range(_MOST_ATTEMPTS)):
-            try:
-                session.sql(f"ALTER TABLE {self.table_sql_name} CREATE BRANCH {quoted(self.name)}{at}{retain}")
-            except Exception as error:
-                if not is_conflict(error) or not attempts_left:
-                    raise
-            else:
-                return
+        _alter(session, f"{self.table_sql_name} CREATE BRANCH {quoted(self.name)}{at}{retain}")
 
     def head(self, session: SparkSession) -> int:
         """The snapshot that the branch is at; runs a job."""
@@ -74,9 +66,10 @@ class Branch:
 
     def cut_for_days(self, session: SparkSession, *, head_snapshot_id: int, days: int) -> None:
         """Create the branch at ``head_snapshot_id``, or move it there; expiry keeps its snapshots for ``days``."""
-        session.sql(
-            f"ALTER TABLE {self.table_sql_name} CREATE OR REPLACE BRANCH {quoted(self.name)} "
-            f"AS OF VERSION {head_snapshot_id} RETAIN {days} DAYS WITH SNAPSHOT RETENTION {days} DAYS"
+        _alter(
+            session,
+            f"{self.table_sql_name} CREATE OR REPLACE BRANCH {quoted(self.name)} "
+            f"AS OF VERSION {head_snapshot_id} RETAIN {days} DAYS WITH SNAPSHOT RETENTION {days} DAYS",
         )
 
     def fast_forward(self, session: SparkSession, *, onto: str) -> None:
@@ -87,22 +80,38 @@ class Branch:
 
     def drop(self, session: SparkSession) -> None:
         """Drop the branch if it exists."""
-        session.sql(f"ALTER TABLE {self.table_sql_name} DROP BRANCH IF EXISTS {quoted(self.name)}")
+        _alter(session, f"{self.table_sql_name} DROP BRANCH IF EXISTS {quoted(self.name)}")
 
 
 def tag_snapshot(  # noqa: PLR0913  # all are independent
     session: SparkSession, catalog: str, table: str, tag: str, *, snapshot_id: int, retain_days: int
 ) -> None:
     """Tag a snapshot, or move the tag to it; expiry keeps it until the snapshot is ``retain_days`` old."""
-    session.sql(
-        f"ALTER TABLE {sql_name(catalog, table)} CREATE OR REPLACE TAG {quoted(tag)} "
-        f"AS OF VERSION {snapshot_id} RETAIN {retain_days} DAYS"
+    _alter(
+        session,
+        f"{sql_name(catalog, table)} CREATE OR REPLACE TAG {quoted(tag)} "
+        f"AS OF VERSION {snapshot_id} RETAIN {retain_days} DAYS",
     )
 
 
 def drop_tag(session: SparkSession, catalog: str, table: str, tag: str) -> None:
     """Drop a tag if it exists."""
-    session.sql(f"ALTER TABLE {sql_name(catalog, table)} DROP TAG IF EXISTS {quoted(tag)}")
+    _alter(session, f"{sql_name(catalog, table)} DROP TAG IF EXISTS {quoted(tag)}")
+
+
+def _alter(session: SparkSession, change: str) -> None:
+    """Alter a table's branches or tags; tried again if another commit to the table came in between.
+
+    That is right whatever the other commit was: what is altered is no one else's, and its snapshot is given.
+    """
+    for attempt in range(1, _MOST_ATTEMPTS + 1):
+        try:
+            session.sql(f"ALTER TABLE {change}")
+        except Exception as error:
+            if not is_conflict(error) or attempt == _MOST_ATTEMPTS:
+                raise
+        else:
+            return
 
 
 def branch_of_run(catalog: str, table: str, run_id: str) -> Branch:

@@ -335,16 +335,11 @@ class Publisher:
 
     def drop_branch(self, branch: Branch) -> None:
         """Try to drop the branch: one left behind expires by its own retention, and its work is published or void."""
-        for _ in range(_MOST_ATTEMPTS):
-            try:
-                with effect(Effect.DROP_BRANCH):
-                    branch.drop(self.session)
-            except Exception as error:  # noqa: BLE001  # whatever the engine raises, the outcome of the run is decided
-                if not is_conflict(error):
-                    break
-            else:
-                return
-        _LOG.warning("branch %s of %s could not be dropped; it will expire on its own", branch.name, branch.table)
+        try:
+            with effect(Effect.DROP_BRANCH):
+                branch.drop(self.session)
+        except Exception:  # noqa: BLE001  # whatever the engine raises, the outcome of the run is decided
+            _LOG.warning("branch %s of %s could not be dropped; it will expire on its own", branch.name, branch.table)
 
 
 def written(branch: Branch, snapshots: Sequence[Snapshot]) -> LogLine:
