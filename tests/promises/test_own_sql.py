@@ -20,6 +20,7 @@ from dagster_ips.errors import (
     RemovedRowsError,
     TargetColumnsChangedError,
 )
+from dagster_ips.exactly_once.publish import publisher
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Event, Lake, events
 from tests.support.pipeline import materialize, pipeline
@@ -231,6 +232,25 @@ def test_a_table_changed_during_a_run_is_not_published_over_and_continues_once_t
     assert isinstance(error, ForeignWriteError)
     run(lake, instance, statements(ADDING), accept=str(error.newest))
     assert lake.rows(TABLE) == expected(events([*range(5), 7])) + Counter([("other", 1)])
+
+
+def test_a_commit_of_another_run_just_before_publishing_is_a_clear_error(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create_playback(events(range(5)))
+    run(lake, instance, statements(ADDING))
+    lake.append(events([7]))
+
+    def conflict(*_: object) -> None:
+        message = "(org.apache.iceberg.exceptions.CommitFailedException) Table metadata refresh is required"
+        raise RuntimeError(message)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publisher, "set_properties", conflict)
+        error = failure(lake, instance, statements(ADDING))
+    assert isinstance(error, PublishError)
+    run(lake, instance, statements(ADDING))
+    assert lake.rows(TABLE) == expected(events([*range(5), 7]))
 
 
 def test_a_branch_recreated_during_the_block_is_not_published(lake: Lake, instance: dg.DagsterInstance) -> None:

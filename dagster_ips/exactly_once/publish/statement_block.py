@@ -30,7 +30,7 @@ from dagster_ips.exactly_once.publish.publisher import (
 )
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import attempt_properties, has_attempt, is_of_attempt
-from dagster_ips.spark.branches import Branch, stamped, table_argument
+from dagster_ips.spark.branches import Branch, is_conflict, stamped, table_argument
 from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.overwrite import replace_rows
 
@@ -75,6 +75,19 @@ class Block:
                 self._fail(f"snapshot {self._seen} is no longer on the branch")
         self._seen = now.head_snapshot_id(self.branch.name)
         return now
+
+    def announce(self, captures: Sequence[Capture], sealed: TableMetadata) -> None:
+        """Announce that the branch is about to be published.
+
+        Raises:
+            PublishError: another commit to the table came in between.
+        """
+        try:
+            self.publisher.announce(captures, sealed, self.branch, asset=self.consumer)
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+            self._fail("someone else changed the table before the block's result could be published")
 
     def publish(self, seal: int) -> None:
         """Make the branch, whose head is ``seal``, the table's ``main``.
@@ -167,7 +180,7 @@ def block(
                 append_rows(nothing, branch, dedup_on=(), partition_columns=())
             sealed = opened.check()
             seal = sealed.head_snapshot_id(branch.name)
-            publisher.announce(captures, sealed, branch, asset=consumer)
+            opened.announce(captures, sealed)
     except BaseException as error:
         publisher.drop_branch(branch)
         if isinstance(error, Exception) and not isinstance(error, PublishError | DirectWriteError):
