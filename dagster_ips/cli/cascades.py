@@ -18,10 +18,12 @@ _MOST = 20
 
 def cascade(workplace: Workplace, cascade: str | None, *, as_json: bool) -> None:
     """Print one cascade, or the cascades of the newest runs."""
+    for problem in workplace.tables.problems:
+        click.echo(f"What was published to this table isn't shown. {problem}", err=True)
     if cascade is None:
         _recent(workplace, as_json=as_json)
         return
-    commits = commits_of(workplace.tables, cascade)
+    commits = commits_of(workplace.tables.read, cascade)
     runs = runs_of(workplace.instance, cascade, commits)
     if not runs and not commits:
         raise UnknownCascadeError(cascade=cascade)
@@ -49,7 +51,7 @@ def cascade(workplace: Workplace, cascade: str | None, *, as_json: bool) -> None
 
 def cascade_text(workplace: Workplace, cascade: str) -> str:
     """What started the cascade, in words, because a 19-digit id alone means nothing to a reader."""
-    if (commit := outside_commit(workplace.tables, cascade)) is not None:
+    if (commit := outside_commit(workplace.tables.read, cascade)) is not None:
         return f"the commit of {moment(commit.timestamp_ms)} to {commit.table} (snapshot {commit.snapshot_id})"
     if cascade.isdecimal():
         return f"an outside commit (snapshot {cascade}, which has expired or belongs to an unknown table)"

@@ -21,7 +21,7 @@ from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.code_of_rows import OlderRows
 from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.table_name import name_of, parts_of
-from dagster_ips.errors import InstanceError
+from dagster_ips.errors import InstanceError, MetadataUnreadableError, UnsupportedTableError
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.inspect.edge_status import Inspector, Pending
 from dagster_ips.iceberg.catalog import LakeCatalog
@@ -40,7 +40,17 @@ from dagster_ips.orchestration.watch.failed_runs import failed_runs
 from dagster_ips.orchestration.watch.last_published import last_published
 from dagster_ips.orchestration.watch.run_at_work import run_at_work
 
+# What is wrong with one table alone: commands that show several report it and show the others.
+UNREADABLE = (MetadataUnreadableError, UnsupportedTableError)
 _WHERE = "Specify the definitions as for dagster: -m MODULE, -f FILE or -w WORKSPACE, or in pyproject.toml."
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTables:
+    """The metadata of the tables that could be read, and why others couldn't."""
+
+    read: list[TableMetadata]
+    problems: list[str]
 
 
 @dataclass(frozen=True)
@@ -53,11 +63,18 @@ class Workplace:
     instance: dg.DagsterInstance
 
     @cached_property
-    def tables(self) -> list[TableMetadata]:
-        """The metadata of each existing table that the definitions name; once, even if several locations name it."""
+    def tables(self) -> ReadTables:
+        """Each existing table that the definitions name; once, even if several locations name it."""
         named = {each.manager.catalog.name_of(each.table): each for each in self.known_tables}
-        found = (each.manager.catalog.open().find(each.table) for each in named.values())
-        return [metadata for metadata in found if metadata is not None]
+        found = ReadTables([], [])
+        for each in named.values():
+            try:
+                metadata = each.manager.catalog.open().find(each.table)
+            except UNREADABLE as error:
+                found.problems.append(str(error))
+            else:
+                found.read.extend([metadata] if metadata else [])
+        return found
 
     @property
     def store(self) -> CursorStore:
@@ -111,7 +128,12 @@ class Workplace:
         return " and ".join(read) or "nothing, because no table exists yet"
 
     def older_rows(self, known: KnownConsumer) -> OlderRows | None:
-        """The rows that the consumer's current code would compute differently; None if none are known."""
+        """The rows that the consumer's current code would compute differently; None if none are known.
+
+        Raises:
+            MetadataUnreadableError: the table's metadata can't be read.
+            UnsupportedTableError: it uses a feature that isn't supported.
+        """
         lake, consumer = self._lake(known), known.consumer
         target = lake.find(consumer.table)
         if target is None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import click
 
-from dagster_ips.cli.context import Workplace
+from dagster_ips.cli.context import UNREADABLE, Workplace
 from dagster_ips.cli.progress import shown_while
 from dagster_ips.cli.text_format import at_text, json_text, table
 from dagster_ips.core.edge import Edge
@@ -46,11 +46,11 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
             for tracked in each.consumer.inputs.values()
         ]
         lines = [line for _, line in looked]
-        older = {each.consumer.name: rows and str(rows) for each in known for rows in [workplace.older_rows(each)]}
+        older, unreadable = _older_rows(workplace, known)
         failed = {each.consumer.name: workplace.failed(each) for each in known}
         blocked = {each.consumer.name: workplace.blocked(each) for each in known}
     if as_json:
-        shown = [*(_as_json(each) for each in found), *(_line_as_json(line) for line in lines)]
+        shown = [*(_as_json(each) for each in found), *(_line_as_json(line, unreadable) for line in lines)]
         shown = [
             {
                 **each,
@@ -73,6 +73,8 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
     if lines:
         click.echo("" if not found else "\n", nl=False)
         click.echo(table(_OF_PARTITIONS, [_line_row(line) for line in lines]))
+    partitioned = dict.fromkeys(line.edge.consumer for line in lines)
+    failing = [f"{name}: {_will_fail(unreadable[name])}" for name in partitioned if name in unreadable]
     unreached = [f"{line.edge}: {text}" for tracked, line in looked for text in tracked.unreached(line)]
     made = [
         f"{each.consumer.name}: {older[each.consumer.name]}. {_anew(workplace, each)}"
@@ -80,8 +82,27 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
         if older[each.consumer.name]
     ]
     tried = [f"{name}: {failed_text(runs)}.{_held_back(blocked[name])}" for name, runs in failed.items() if runs]
-    for remark in [*unreached, *made, *tried]:
+    for remark in [*failing, *unreached, *made, *tried]:
         click.echo(f"\n{remark}")
+
+
+def _older_rows(
+    workplace: Workplace, known: Sequence[KnownConsumer]
+) -> tuple[Mapping[str, str | None], Mapping[str, str]]:
+    """By consumer, the rows that older code computed, in words; and why the tables of others can't be read."""
+    older: dict[str, str | None] = {}
+    unreadable: dict[str, str] = {}
+    for each in known:
+        try:
+            rows = workplace.older_rows(each)
+        except UNREADABLE as error:
+            rows, unreadable[each.consumer.name] = None, str(error)
+        older[each.consumer.name] = str(rows) if rows else None
+    return older, unreadable
+
+
+def _will_fail(problem: str) -> str:
+    return f"the next run will fail: {problem}"
 
 
 def _held_back(keys: Collection[str]) -> str:
@@ -129,7 +150,7 @@ def _line_row(line: LineState) -> Sequence[str]:
     return (line.edge.consumer, line.edge.upstream, at_text(line.scanned), f"{len(keys)}: {named}" if keys else "none")
 
 
-def _line_as_json(line: LineState) -> dict[str, Any]:
+def _line_as_json(line: LineState, problems: Mapping[str, str]) -> dict[str, Any]:
     return {
         "asset": line.edge.consumer,
         "upstream": line.edge.upstream,
@@ -138,12 +159,13 @@ def _line_as_json(line: LineState) -> dict[str, Any]:
         "changed_partitions_of_upstream": sorted(line.touched),
         "values_without_a_partition": list(line.unmapped),
         "files_of_unknown_partitions": line.unread_causes,
+        "problem": problems.get(line.edge.consumer),
     }
 
 
 def _remarks(status: EdgeStatus) -> list[str]:
     state = status.state
-    remarks = [f"the next run will fail: {status.problem}"] if status.problem else []
+    remarks = [_will_fail(status.problem)] if status.problem else []
     if status.is_waiting:
         remarks.append(
             f"waiting for {status.table}, the table of {status.edge.upstream}, which doesn't exist yet. If it should, "

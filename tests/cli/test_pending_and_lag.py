@@ -177,3 +177,42 @@ def test_pending_names_values_without_a_partition(idle_lake: IdleLake) -> None:
     none = "playback has rows for which there is no partition, so every run fails: 2026-01-01"
     assert none in (said := idle_lake.says("pending", "by_day"))
     assert "nothing pending" not in said
+
+
+def damage(idle_lake: IdleLake, table: str) -> str:
+    """Make the table's current metadata file unreadable; returns the file's name."""
+    location = idle_lake.catalog.metadata_locations([table])[table]
+    path = Path(location.removeprefix("file://"))
+    path.write_text(path.read_text()[:-9])
+    return path.name
+
+
+def test_a_table_that_cannot_be_read_does_not_hide_the_others(idle_lake: IdleLake) -> None:
+    (second,) = re.findall(r"@dg\.asset.*?\.\.\.\n", DEFINITIONS, re.DOTALL)
+    second = second.replace("daily", "other")
+    text = DEFINITIONS.replace("\ncatalog = ", second + "\ncatalog = ").replace(
+        "[playback, daily]", "[playback, daily, other]"
+    )
+    idle_lake.define(text)
+    idle_lake.append(events([7, 8], day=1))
+    file = damage(idle_lake, "media.daily")
+
+    daily, other = json.loads(idle_lake.says("status", "--json"))
+    assert file in daily["problem"]
+    assert daily["consumed_up_to"] is not None, "what the cursor says is still known"
+    assert (daily["pending"], daily["older_rows"]) == (None, None)
+    assert (other["problem"], other["pending"]["rows"]) == (None, 5)
+    assert re.search(rf"daily ← playback: the next run will fail: media.daily: .*{file}", idle_lake.says("status"))
+
+    result = idle_lake.run("cascade")
+    assert result.exit_code == 0
+    assert re.search(f"What was published to this table isn't shown. media.daily: .*{file}", result.stderr)
+
+
+def test_a_partitioned_asset_whose_table_cannot_be_read_is_reported(idle_lake: IdleLake) -> None:
+    idle_lake.define(PARTITIONED)
+    assert json.loads(idle_lake.says("status", "--json"))[0]["problem"] is None
+    idle_lake.catalog.client.create_table("media.by_day", SCHEMA)
+    file = damage(idle_lake, "media.by_day")
+    assert file in json.loads(idle_lake.says("status", "--json"))[0]["problem"]
+    assert re.search(rf"by_day: the next run will fail: media.by_day: .*{file}", idle_lake.says("status"))

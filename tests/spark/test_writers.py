@@ -122,8 +122,7 @@ def check_merge(table: Table, earlier: list[Row], new: list[Row], on: Sequence[s
         else:
             come = {equal(row) for row in found}
             best = _latest(come | ({expected[key]} if key in expected else set()), latest_by)
-            # Rows of the frame that tie are refused, even if the table has a later one.
-            refused |= len(best) > 1 or len(_latest(come, latest_by)) > 1
+            refused |= len(best) > 1
             expected[key] = best[0]
 
     def merge() -> None:
@@ -239,8 +238,13 @@ def test_a_row_as_late_as_another_of_its_key_is_refused_even_if_the_other_is_in_
     check_merge(table, [("a", None, None, time, 1)], [("a", None, None, time, 1)], ["k"], "t")
 
 
-def test_rows_that_tie_are_refused_even_if_the_table_has_a_later_one(table: Table) -> None:
-    check_merge(table, [("a", None, None, 1.5, 0)], [("a", None, None, 0.0, 1), ("a", None, None, -0.0, 2)], ["k"], "t")
+@pytest.mark.parametrize("there", [1.5, math.nan, 0.0, -1.5, None])
+@pytest.mark.parametrize("come", [[0.0, -0.0], [None, None]])
+def test_rows_that_tie_are_refused_unless_the_table_has_a_later_one(
+    table: Table, there: float | None, come: list[float | None]
+) -> None:
+    rows: list[Row] = [("a", None, None, time, value) for value, time in enumerate(come)]
+    check_merge(table, [("a", None, None, there, 9)], [*rows, ("b", None, None, 1.0, 3)], ["k"], "t")
 
 
 @examples(4)

@@ -12,7 +12,14 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.ownership import Consent
 from dagster_ips.core.target import settle, unexpected_change, without_target
-from dagster_ips.errors import CursorStorageError, IpsError, TargetChangedError, UnknownTableError
+from dagster_ips.errors import (
+    CursorStorageError,
+    IpsError,
+    MetadataUnreadableError,
+    TargetChangedError,
+    UnknownTableError,
+    UnsupportedTableError,
+)
 from dagster_ips.exactly_once.capture.backlog_share import share_of
 from dagster_ips.exactly_once.capture.capturer import require_ref_and_columns
 from dagster_ips.exactly_once.capture.edge_start import StartFinder
@@ -88,11 +95,14 @@ class Inspector:
             CursorStorageError: the Dagster instance keeps no cursors.
         """
         edge = Edge(consumer, tracked.upstream)
-        metadata = self.catalog.find(self.target)
+        found = self._target()
+        metadata = found if isinstance(found, TableMetadata) else None
         history = target_history(metadata, edge) if metadata else None
         state, problem, pending, is_waiting = EdgeState(edge), None, None, False
         try:
             state = self.store.get(edge)
+            if isinstance(found, IpsError):
+                raise found
             history = histories_of(self.catalog.storage, metadata, [state]).get(edge)
             state = settle(state, history)
             if what := unexpected_change(state, history):
@@ -108,10 +118,10 @@ class Inspector:
             begun = without_target(state) if metadata is None else state
             if begun is state:
                 begun = StartFinder(self.catalog, self.icdc_namespace, metadata).begin(state, source, tracked)
-            found = self.pending(begun, source, tracked)
-            if not found.is_full:
+            would_hold = self.pending(begun, source, tracked)
+            if not would_hold.is_full:
                 require_known_publications(self.target, [(state, history)])
-            pending = found
+            pending = would_hold
         except CursorStorageError:
             raise
         except UnknownTableError as error:
@@ -130,6 +140,13 @@ class Inspector:
             problem=problem,
             is_waiting=is_waiting,
         )
+
+    def _target(self) -> TableMetadata | IpsError | None:
+        """The consumer's table, None if there is none, or what is wrong with this table alone."""
+        try:
+            return self.catalog.find(self.target)
+        except (MetadataUnreadableError, UnsupportedTableError) as error:
+            return error
 
     def pending(self, state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> Pending:
         """What a capture from ``state`` would hold.

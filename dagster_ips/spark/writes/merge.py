@@ -49,7 +49,8 @@ def merge_rows(  # noqa: PLR0913  # all are independent
     only by a newer one. Rows of the target whose columns have values of ``gone`` are deleted unless ``frame`` has their
     key. With ``renewed``, which are frames of keys, a row may replace one in the target only if its key is among those.
     All rows that are merged must match ``within``, the run's partitions. Rows of partitions that aren't ``held`` are
-    new. Rows that differ only in ``varying`` columns, such as the time of loading, don't tie by ``latest_by``.
+    new. Rows that differ only in ``varying`` columns, such as the time of loading, don't tie by ``latest_by``. Rows
+    that do tie are ignored if the target has a later row of their key, as a full run would ignore them.
 
     Raises:
         OutsidePartitionsError: a row doesn't match ``within``.
@@ -67,16 +68,18 @@ def merge_rows(  # noqa: PLR0913  # all are independent
         seen = _survey(both, on, prune, within)
         if within is not None and seen.outside:
             refuse_rows_outside_partitions(rows, within, table=branch.table)
-        if seen.most > 1:
-            refuse_repeated_keys(rows, on, table=branch.table)
         if not seen.keys:
             return
         touched = held(seen.partitions).partitions
+        there = there.where(among(prune, touched) if touched else F.lit(False))  # noqa: FBT003
+        guard = latest_by if keeps_newer else None
+        if seen.most > 1:
+            contending = _not_beaten(rows, there, on, guard) if guard else rows
+            refuse_repeated_keys(contending, on, table=branch.table)
         if not touched:
             rows.writeTo(branch.sql_name).append()
             return
-        guard = latest_by if keeps_newer else None
-        matched = _matched(both, there.where(among(prune, touched)), on, guard, varying)
+        matched = _matched(both, there, on, guard, varying)
         matched = kept.enter_context(computed_once(matched))
         found = _survey_matched(matched, on)
         if renewed is not None and found.rows:
@@ -98,8 +101,9 @@ def merge_rows(  # noqa: PLR0913  # all are independent
 class _Survey:
     """Rows to be merged and keys that are gone, as one query finds them.
 
-    ``partitions`` are the values of the partition columns in both. ``most`` is the largest number of rows with the same
-    key, and ``outside`` is the number of rows that aren't in the run's partitions.
+    ``partitions`` are the values of the partition columns in both, ``keys`` and ``rows`` the number of keys in both and
+    in the rows. ``most`` is the largest number of rows with the same key, and ``outside`` is the number of rows that
+    aren't in the run's partitions.
     """
 
     partitions: Partitions
@@ -113,9 +117,14 @@ def _survey(both: DataFrame, on: Sequence[str], prune: Sequence[str], within: st
     outside = is_outside(within) if within is not None else F.lit(False)  # noqa: FBT003
     flags = {"__ips_rows": ~F.col(GONE), "__ips_outside": ~F.col(GONE) & outside}
     per_key = both.groupBy(*_columns(on)).agg(*[F.count_if(flag).alias(name) for name, flag in flags.items()])
-    sums = [F.sum(name).alias(f"{name}_sum") for name in flags]
-    most = F.max("__ips_rows").alias("__ips_most")
-    found = collected(per_key.groupBy(*_columns(prune)).agg(F.count("*").alias("__ips_keys"), *sums, most))
+    counted = {
+        "__ips_keys": F.count("*"),
+        "__ips_keys_of_rows": F.count_if(F.col("__ips_rows") > 0),
+        "__ips_outside_sum": F.sum("__ips_outside"),
+        "__ips_most": F.max("__ips_rows"),
+    }
+    totals = [count.alias(name) for name, count in counted.items()]
+    found = collected(per_key.groupBy(*_columns(prune)).agg(*totals))
     counts = [value[len(prune) :] for value in found]
     return _Survey(
         partitions=[value[: len(prune)] for value in found],
@@ -181,6 +190,14 @@ def _matched(
     differs |= _in(_SOURCE, GONE)
     shown = [_in(_SOURCE, c) for c in rows.columns]
     return target.join(source, same).select(*shown, differs.alias(_DIFFERS), ties.alias(_TIES))
+
+
+def _not_beaten(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: str) -> DataFrame:
+    """The rows of whose key the target has no later one by ``latest_by``."""
+    mine, other = _in(_SOURCE, latest_by), _in(_TARGET, latest_by)
+    same = all_of([_in(_TARGET, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
+    is_later = (mine.isNull() & other.isNotNull()) | (other > mine)
+    return rows.alias(_SOURCE).join(there.alias(_TARGET), same & is_later, "left_anti")
 
 
 def _refuse_ties(matched: DataFrame, on: Sequence[str], latest_by: str, *, table: str) -> None:
