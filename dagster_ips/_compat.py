@@ -104,7 +104,8 @@ def session_with_token(remote: str, token: str) -> SparkSession:
     """A new Spark Connect session on this machine, at ``sc://127.0.0.1:port``, without TLS (pyspark 4.1.4).
 
     PySpark itself sends a token without TLS only to the host ``localhost``. That name also means ``::1``, where another
-    user of the machine can listen on the same port and receive the token.
+    user of the machine can listen on the same port and receive the token. PySpark also has gRPC add the token to each
+    call in a new thread, which Python 3.12 can't start when the process exits: the session couldn't be released.
     """
     import grpc  # noqa: PLC0415  # needed only if a session is opened
     from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415  # as above
@@ -112,9 +113,10 @@ def session_with_token(remote: str, token: str) -> SparkSession:
 
     class _WithToken(DefaultChannelBuilder):
         def toChannel(self) -> grpc.Channel:  # noqa: N802  # PySpark's name
-            call = grpc.access_token_call_credentials(token)
-            credentials = grpc.composite_channel_credentials(grpc.local_channel_credentials(), call)
-            return self._secure_channel(self.endpoint, credentials)
+            return self._secure_channel(self.endpoint, grpc.local_channel_credentials())
+
+        def metadata(self) -> Iterable[tuple[str, str]]:
+            return [*super().metadata(), ("authorization", f"Bearer {token}")]
 
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # PySpark sets it too, for functions that both modes share.
     return cast("SparkSession", ConnectSession.builder.channelBuilder(_WithToken(remote)).create())

@@ -385,7 +385,7 @@ def test_columns_that_depend_on_the_clock_or_on_chance_are_recognized(frames: Fr
 UNREADABLE: dict[str, tuple[Made, str]] = {
     "names that differ in case alone": (lambda f: f["added"].select("k", F.col("d").alias("K")), "two columns .* k"),
     "a plan that is too deep": (
-        lambda f: reduce(lambda frame, at: frame.where(f"v > {at}"), range(340), f["added"]),
+        lambda f: reduce(lambda frame, at: frame.where(f"v > {at}"), range(480), f["added"]),
         "too deep",
     ),
 }
