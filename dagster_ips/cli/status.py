@@ -66,8 +66,9 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
     if not known:
         click.echo("No asset in these definitions is incremental: none has an ips.incremental() input.")
     if found:
-        click.echo(table(_HEADINGS, [_row(each) for each in found]))
-    remarks = [f"{each.edge}: {remark}" for each in found for remark in _remarks(each)]
+        click.echo(table(_HEADINGS, [_row(each, workplace) for each in found]))
+    outside = {each.table for each in workplace.known_tables if each.is_outside}
+    remarks = [f"{each.edge}: {remark}" for each in found for remark in _remarks(each, outside)]
     for remark in [*remarks, *(each.warning for each in known if each.warning)]:
         click.echo(f"\n{remark}")
     if lines:
@@ -75,9 +76,9 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
         click.echo(table(_OF_PARTITIONS, [_line_row(line) for line in lines]))
     partitioned = dict.fromkeys(line.edge.consumer for line in lines)
     failing = [f"{name}: {_will_fail(unreadable[name])}" for name in partitioned if name in unreadable]
-    unreached = [f"{line.edge}: {text}" for tracked, line in looked for text in tracked.unreached(line)]
+    unreached = [f"{line.edge}: {text}." for tracked, line in looked for text in tracked.unreached(line)]
     made = [
-        f"{each.consumer.name}: {older[each.consumer.name]}. {_anew(workplace, each)}"
+        f"{each.consumer.name}: {older[each.consumer.name]} {_anew(workplace, each)}"
         for each in known
         if older[each.consumer.name]
     ]
@@ -116,7 +117,7 @@ def _anew(workplace: Workplace, known: KnownConsumer) -> str:
     return f"A full recompute would read {workplace.everything_text(known)}."
 
 
-def _row(each: EdgeStatus) -> Sequence[str]:
+def _row(each: EdgeStatus, workplace: Workplace) -> Sequence[str]:
     state, pending, held = each.state, each.pending, each.state.in_flight
     waits = "no table yet" if each.is_waiting else "?" if pending is None else "nothing"
     if pending is not None and (pending.files or pending.snapshots):
@@ -133,9 +134,16 @@ def _row(each: EdgeStatus) -> Sequence[str]:
         str(state.number),
         waits,
         _lag(pending),
-        f"{held.run_id} since {moment(each.in_flight_since_ms)}" if held else "-",
+        f"{held.run_id} {_since(each, workplace)}" if held else "-",
         f"{stamp.number} at {moment(stamp.target.timestamp_ms)}" if stamp else "-",
     )
+
+
+def _since(each: EdgeStatus, workplace: Workplace) -> str:
+    """When the run in flight took its capture, or that the run has ended: the next one takes up what it left."""
+    held = each.state.in_flight
+    run = workplace.instance.get_run_by_id(held.run_id) if held else None
+    return "has ended" if run is not None and run.is_finished else f"since {moment(each.in_flight_since_ms)}"
 
 
 def _lag(pending: Pending | None) -> str:
@@ -163,16 +171,19 @@ def _line_as_json(line: LineState, problems: Mapping[str, str]) -> dict[str, Any
     }
 
 
-def _remarks(status: EdgeStatus) -> list[str]:
+def _remarks(status: EdgeStatus, outside: Collection[str]) -> list[str]:
     state = status.state
     remarks = [_will_fail(status.problem)] if status.problem else []
     if status.is_waiting:
-        remarks.append(
-            f"waiting for {status.table}, the table of {status.edge.upstream}, which doesn't exist yet. If it should, "
-            "correct the name in iceberg_asset(..., table=...) or in table(...)"
+        upstream = status.edge.upstream
+        then = (
+            "If it should, correct the name in iceberg_asset(..., table=...)"
+            if status.table in outside
+            else f"The first run of {upstream} creates it"
         )
+        remarks.append(f"waiting for {status.table}, the table of {upstream}, which doesn't exist yet. {then}.")
     if state.reread_to:
-        remarks.append(f"was rewound; the next run reads up to {at_text(state.reread_to)} again")
+        remarks.append(f"was rewound; the next run reads up to {at_text(state.reread_to)} again.")
     return remarks + [f"{each.kind} on {moment(each.at_ms)} by {each.who}: {each.why}" for each in state.interventions]
 
 

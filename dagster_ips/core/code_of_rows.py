@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dagster_ips.core.size_text import counted
@@ -110,9 +110,7 @@ class OlderRows:
                 f"it has rows written with {' and '.join(self.declarations)}, and is declared with {self.declared} now"
             )
         if self.codes:
-            parts.append(
-                f"it has rows from code version {', '.join(self.codes)}, and the current version is {self.code}"
-            )
+            parts.append(_made_by(self.codes, self.code))
         if self.columns.added:
             parts.append(f"rows from before {', '.join(self.columns.added)} was added have NULL in it")
         if self.columns.widened:
@@ -121,11 +119,26 @@ class OlderRows:
             )
         said = "; ".join(parts)
         if not self.partitions:
+            if self.codes and _is_of_aggregates_or_query(self.code):
+                return f"{said}. The next run computes everything anew."
             return f"{said}. To recompute everything, materialize it once with the run tag dagster_ips/mode=full."
         more = ", …" if len(self.partitions) > _MOST_SHOWN else ""
         listed = ", ".join(self.partitions[:_MOST_SHOWN]) + more
         count = counted(len(self.partitions), "partition")
         return f"{said}, in {count} ({listed}). To recompute them, launch a backfill of these partitions."
+
+
+def _made_by(codes: Sequence[str], code: str | None) -> str:
+    version, _, declared = (code or "").partition("+")
+    if _is_of_aggregates_or_query(code) and all(each.partition("+")[0] == version for each in codes):
+        other = "other aggregates or keys" if declared.startswith("combine") else "another query"
+        return f"it has rows computed with {other} than the asset has now"
+    return f"it has rows from code version {', '.join(codes)}, and the current version is {code}"
+
+
+def _is_of_aggregates_or_query(code: str | None) -> bool:
+    """Whether the rows must all come from one version of the code: those of combine() or of a query do."""
+    return "+" in (code or "")
 
 
 def older_rows(

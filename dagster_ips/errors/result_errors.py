@@ -165,16 +165,29 @@ class UnfollowedChangeError(IpsError):
 
     table: str
     upstream: str
+    is_only_input: bool = False
+    in_full_run: bool = False
 
     def __str__(self) -> str:
-        return (
-            f"{self.table}: rows of {self.upstream} changed, but the result only looks up its source, so rows written "
-            f"earlier would be stale. Nothing was written and nothing was consumed. If its changes don't matter, "
-            f"declare the input with lookup() and take a DataFrame. If they do, build the frame on "
-            f"ips.affected(fact, ..., by={_parameter(self.upstream)}, on=...), which has the groups that either "
-            f"change touches, or return an Overwrite. A run with the tag dagster_ips/mode=full computes everything "
-            f"once."
+        view = _parameter(self.upstream)
+        what = (
+            f"the result only looks up the source of {self.upstream}, so a run after a change could not write it"
+            if self.in_full_run
+            else f"rows of {self.upstream} changed, but the result only looks up its source, so rows written earlier "
+            "would be stale"
         )
+        if self.is_only_input:
+            remedy = (
+                "To compute everything in each run, declare replace() or return an Overwrite; to write only what "
+                f"changed, build the frame on {view}.affected(...) or {view}.scope"
+            )
+        else:
+            remedy = (
+                "If its changes don't matter, declare the input with lookup() and take a DataFrame. If they do, build "
+                f"the frame on ips.affected(fact, ..., by={view}, on=...), which has the groups that either change "
+                "touches, or return an Overwrite. A run with the tag dagster_ips/mode=full computes everything once"
+            )
+        return f"{self.table}: {what}. Nothing was written and nothing was consumed. {remedy}."
 
 
 def _parameter(upstream: str) -> str:

@@ -35,7 +35,13 @@ import pyspark
 
 from dagster_ips.errors import IpsError
 from dagster_ips.local_spark.jars import EXTRAS, jar_paths, spark_jars
-from dagster_ips.local_spark.launch import cache_folder, exclusive_lock, last_lines, spark_environment, spark_home
+from dagster_ips.local_spark.launch import (
+    default_server_folder,
+    exclusive_lock,
+    last_lines,
+    spark_environment,
+    spark_home,
+)
 from dagster_ips.local_spark.private_files import SparkFolderNotPrivateError, make_private, require_own, write_private
 from dagster_ips.local_spark.process import ProcessIdentity, launch_detached
 from dagster_ips.local_spark.properties_file import properties_text
@@ -137,7 +143,7 @@ class SparkServerDiffersError(IpsError):
             f"A Spark Connect server runs in {self.folder} (process {self.pid}) with a different configuration than "
             f"requested: {'; '.join(self.differences)}. Using it could give different results, and someone else may be "
             "using it, so it was left running. Stop it with\n  python -m dagster_ips.local_spark.connect_server stop "
-            f"--folder {shlex.quote(self.folder)}\nor use another folder."
+            f"--folder {shlex.quote(self.folder)}\nor use another folder: LocalSparkConnect(server_folder=...)."
         )
 
 
@@ -158,7 +164,7 @@ def ensure_connect_server(  # noqa: PLR0913  # all are independent
     Processes that ask at the same time get the same server. A server that died or doesn't answer is replaced.
 
     Args:
-        folder: Holds ``server.json``, the lock and the log; ``spark-connect`` in `cache_folder` if None.
+        folder: Holds ``server.json``, the lock and the log; `default_server_folder` if None.
         driver_memory: The JVM's heap, as Spark writes sizes (``"2g"``). Local Spark has no other memory.
         cores: Threads for tasks; every core of the machine if None.
         conf: Spark configuration that is set last. ``spark.jars`` and ``spark.plugins`` are added to the needed ones.
@@ -252,7 +258,7 @@ def stop_connect_server(folder: Path | None = None) -> bool:
 
 
 def _folder(folder: Path | None) -> Path:
-    return (folder or cache_folder() / "spark-connect").absolute()
+    return (folder or default_server_folder()).absolute()
 
 
 def _configuration(
@@ -507,7 +513,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,  # It shows commands, each on its line.
     )
     parser.add_argument("action", choices=["start", "stop", "status", "environment"])
-    parser.add_argument("--folder", type=Path, help="default: spark-connect in the cache folder")
+    parser.add_argument("--folder", type=Path, help=f"default: {default_server_folder()}")
     parser.add_argument(
         "--ui", action="store_true", help="start it with Spark's UI, which everyone on this machine can see"
     )

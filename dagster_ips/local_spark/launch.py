@@ -1,6 +1,7 @@
 """What every start of a Spark process needs: where Spark and the cache are, its environment, a lock."""
 
 import fcntl
+import hashlib
 import math
 import os
 import sys
@@ -29,6 +30,12 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
         return Path(chosen).absolute()
     xdg = environment.get("XDG_CACHE_HOME")
     return (Path(xdg) if xdg else Path.home() / ".cache").absolute() / "dagster_ips"
+
+
+def default_server_folder() -> Path:
+    """The folder of this Python environment's Spark: one of another environment may have other packages."""
+    environment = hashlib.blake2b(sys.prefix.encode(), digest_size=4).hexdigest()
+    return cache_folder() / f"spark-connect-{environment}"
 
 
 def spark_home() -> Path:

@@ -113,7 +113,7 @@ def _read(text: str) -> Query:
         text = _without_semicolon(text.strip())
         statements = sqlglot.parse(text, dialect=DIALECT)
     except sqlglot.errors.SqlglotError as error:
-        message = f"it can't be parsed: {_first_line(error).rstrip('.')}"
+        message = f"it can't be parsed: {_where_it_fails(error)}"
         raise RefusedQueryError(message) from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         message = "it isn't a single SELECT"
@@ -428,5 +428,11 @@ def _shown(node: exp.Expr) -> str:
 _LONGEST = 80
 
 
-def _first_line(error: Exception) -> str:
-    return re.sub(r"\x1b\[\d+m", "", str(error)).splitlines()[0]
+def _where_it_fails(error: sqlglot.errors.SqlglotError) -> str:
+    """What the parser found and where, with the text around it."""
+    if not isinstance(error, sqlglot.errors.ParseError) or not error.errors:
+        return re.sub(r"\x1b\[\d+m", "", str(error)).splitlines()[0].rstrip(".")
+    found = error.errors[0]
+    what = re.sub(r"<class '[\w.]*\.(\w+)'>", r"\1", str(found["description"]))
+    near = f"{str(found['start_context'])[-30:]}{found['highlight']}{str(found['end_context'])[:30]}"
+    return f"{what} at line {found['line']}, column {found['col']}, near {' '.join(near.split())!r}"

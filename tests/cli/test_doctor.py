@@ -217,6 +217,17 @@ def test_the_doctor_finds_a_history_that_cannot_be_followed(idle_lake: IdleLake)
     assert "dagster_ips/mode=full" in found["fix"]
 
 
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_the_doctor_finds_an_outside_table_that_never_existed(idle_lake: IdleLake, *, is_partitioned: bool) -> None:
+    days = 'partitions_def=dg.DailyPartitionsDefinition("2026-01-01"), metadata={{"partition_expr": "event_date"}} |'
+    text = DEFINITIONS.replace("metadata=", days) if is_partitioned else DEFINITIONS
+    CursorStore(idle_lake.instance).set(EdgeState(EDGE))
+    idle_lake.define(text.replace('table="media.playback"', 'table="media.playbak"'))
+    found = the_only(idle_lake.findings(), "next run")
+    assert found["severity"] == "warning"
+    assert "waits for media.playbak, which doesn't exist. The catalog has media.playback" in found["what"]
+
+
 def test_the_doctor_finds_rows_that_no_partition_takes(idle_lake: IdleLake) -> None:
     days = 'partitions_def=dg.DailyPartitionsDefinition("2026-01-01"), metadata={{"partition_expr": "event_date"}} |'
     idle_lake.define(DEFINITIONS.replace("metadata=", days))

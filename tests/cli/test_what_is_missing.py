@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import dagster as dg
@@ -128,6 +129,8 @@ def test_a_stage_whose_upstream_has_no_table_yet_waits_and_does_not_count_as_fai
     said = says("status", "-f", definitions, fails=False)
     assert "the next run will fail" not in said
     assert "later ← daily: waiting for media.daily, the table of daily" in said
+    assert "The first run of daily creates it." in said
+    assert re.search(r"waiting for media.playback, .*If it should, correct the name in iceberg_asset", said)
 
 
 def test_status_names_assets_that_nothing_ever_runs(

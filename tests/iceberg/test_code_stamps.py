@@ -79,6 +79,18 @@ def test_rows_of_an_earlier_code_version_are_reported_until_everything_is_recomp
     assert history.says("2") is None
 
 
+def test_rows_of_other_aggregates_are_reported_in_words() -> None:
+    history = History()
+    history.wrote(Mode.FULL, "+combine:ac174f41")
+    assert history.says("+combine:11111111") == (
+        "it has rows computed with other aggregates or keys than the asset has now. The next run computes everything "
+        "anew."
+    )
+    history.wrote(Mode.FULL, "1+query:ac174f41")
+    assert "it has rows computed with another query than" in str(history.says("1+query:11111111"))
+    assert "it has rows from code version 1+query:ac174f41" in str(history.says("2+query:ac174f41"))
+
+
 def test_a_write_that_replaces_every_row_leaves_none_of_an_earlier_version() -> None:
     history = History()
     history.wrote(Mode.FULL, "1")

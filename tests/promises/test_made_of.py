@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -261,6 +262,11 @@ WRONG_ALWAYS: dict[str, tuple[dict[str, Any], Compute, str]] = {
         lambda plays: plays.added.withColumn("id", F.when(F.col("n") > 15, F.col("id") + 100).otherwise(F.col("id"))),
         "column 'id' of the result isn't plays's own column",
     ),
+    "a derived column beside the key": (
+        ips.append(remove_on=["month", "id"]),
+        lambda plays: plays.added.withColumn("month", F.substring("day", 1, 1)),
+        "If a row is identified without it, leave month out of remove_on",
+    ),
     "constant rows": (
         ips.append(),
         lambda plays: plays.added.unionAll(plays.added.sparkSession.sql("SELECT 0, 'mo', 0, 0")),
@@ -326,12 +332,22 @@ UNSEEN = {
 
 
 @pytest.mark.everywhere
+def test_a_first_run_refuses_a_result_that_no_run_after_a_change_could_write(
+    tables: Lake, instance: dg.DagsterInstance
+) -> None:
+    copy = asset(ips.merge(on=["id"]), lambda plays: plays.source.select("id", "day", "n"))
+    with pytest.raises(UnfollowedChangeError, match=r"a run after a change could not write it.*replace\(\)"):
+        Out(tables, instance, copy).run()
+
+
 @pytest.mark.parametrize("how", mostly_slow(UNSEEN))
 def test_results_that_a_plan_does_not_show_are_refused_unless_trusted_or_computed_in_full(
-    tables: Lake, instance: dg.DagsterInstance, how: str
+    tables: Lake, instance: dg.DagsterInstance, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     out = Out(tables, instance, asset(ips.append(), UNSEEN[how]))
-    out.run()
+    with caplog.at_level("WARNING"):
+        out.run()
+    assert re.search(r"an incremental run would be refused: .*trusted\(because=", caplog.text)
     refused(out, ADD_PLAY, UntracedResultError, r"doesn't show.*trusted\(because=.*mode=full")
     assert len(out.run(mode="full")) == 4
     trusted = ips.append() | ips.trusted(because="each row is made of one")

@@ -18,7 +18,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.ownership import Consent
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.time_text import age
-from dagster_ips.errors import CatalogUnreachableError, IpsError, NoRegisterError
+from dagster_ips.errors import CatalogUnreachableError, IpsError, NoRegisterError, UnknownTableError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
@@ -102,6 +102,8 @@ def edges(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
         if status.problem is not None:
             what, fix = _problem_and_fix(status.problem)
             yield Finding("next run", str(status.edge), what, fix)
+        if status.is_waiting:
+            yield from _awaited(workplace, known, status.edge, status.table)
         yield from _dropped_icdc(known, status)
     yield from _retention_of_lag(known, found)
 
@@ -113,9 +115,24 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer) -> Iterator[Findi
     with knowing_partitions(instance):
         inputs = list(consumer.tracked(known.graph, instance).values())
         for tracked in inputs:
-            yield from guarded("next run", f"{consumer.name} ← {tracked.upstream}", _followed(lake, watch, tracked))
+            edge = Edge(consumer.name, tracked.upstream)
+            yield from guarded("next run", str(edge), _followed(lake, watch, tracked))
+            if lake.find(tracked.table) is None and workplace.store.get_line(edge).scanned is None:
+                yield from _awaited(workplace, known, edge, tracked.table)
         yield from guarded("next run", consumer.name, _owned(watch, inputs))
     yield from _unreached(workplace, known)
+
+
+def _awaited(workplace: Workplace, known: KnownConsumer, edge: Edge, table: str) -> Iterator[Finding]:
+    """That the consumer waits for an outside table that never existed: its name may be wrong."""
+    if not any(each.is_outside and each.table == table for each in workplace.known_tables):
+        return  # An asset writes it in its first run.
+    try:
+        known.manager.catalog.open().load(table, asset=edge.consumer)
+    except UnknownTableError as error:
+        what = f"{edge.consumer} waits for {table}, which doesn't exist. {error.there_is}".strip()
+        fix = "Write the table, or correct its name in iceberg_asset(..., table=...)."
+        yield Finding("next run", str(edge), what, fix, Severity.WARNING)
 
 
 def _followed(lake: LakeCatalog, watch: PartitionWatch, tracked: TrackedInput) -> Iterator[Finding]:
@@ -148,8 +165,7 @@ def _unreached(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
         line = workplace.store.get_line(Edge(name, tracked.upstream))
         for text in tracked.unreached(line):
             fix = (
-                f"To see more: dagster-ips pending {shlex.quote(name)}. Make the files readable, or give the rows a "
-                'partition; on_unmapped="ignore" leaves such rows out.'
+                f"To see more: dagster-ips pending {shlex.quote(name)}. Files that can't be read must be made readable."
             )
             yield Finding("next run", str(line.edge), f"{text}.", fix)
 

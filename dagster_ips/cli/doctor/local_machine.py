@@ -13,7 +13,7 @@ from pathlib import Path
 from dagster_ips.cli.doctor.finding import Finding, Severity
 from dagster_ips.local_spark.connect_server import connect_server_problem
 from dagster_ips.local_spark.jars import missing_jars
-from dagster_ips.local_spark.launch import cache_folder
+from dagster_ips.local_spark.launch import cache_folder, default_server_folder
 from dagster_ips.orchestration.platform.resources import LocalSparkConnect
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 
@@ -68,7 +68,7 @@ def spark_server(spark: LocalSparkConnect) -> Iterator[Finding]:
     options = spark.server_options()
     problem = connect_server_problem(**options)
     if problem is not None:
-        where = str(options["folder"] or cache_folder() / "spark-connect")
+        where = str(options["folder"] or default_server_folder())
         option = f" --folder {shlex.quote(where)}" if options["folder"] else ""
         fix = f"Stop it; the next run starts a new one: python -m dagster_ips.local_spark.connect_server stop{option}"
         yield Finding("spark server", where, problem, fix)

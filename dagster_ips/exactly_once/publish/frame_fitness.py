@@ -6,6 +6,7 @@ the asset declares by ``trusted()`` that it is right.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ from dagster_ips.spark.writes.overwrite_where import require_condition
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame
+
+_LOG = logging.getLogger(__name__)
 
 
 def require_columns(frame: DataFrame, write_mode: WriteMode, *, table: str, partition_columns: Sequence[str]) -> None:
@@ -72,6 +75,12 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
     if made.unknown:
         if mode is Mode.INCREMENTAL:
             raise UntracedResultError(table=table, problem=made.unknown[0])
+        _LOG.warning(
+            "%s: this run computes everything, but an incremental run would be refused: %s. If the result is right, "
+            "declare that: ips.trusted(because=...).",
+            table,
+            made.unknown[0],
+        )
         return
     _require_lasting_keys(made, write_mode, table)
     if isinstance(write_mode, Combine):
@@ -89,9 +98,20 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
                         frame=str(taken),
                         problem=f"column {column!r} of the result isn't {change.upstream}'s own column, so rows that "
                         "belong together there may be apart here, and rows to remove can't be found by it",
-                        remedy=f"Keep {column} as it is in {change.upstream}, and give derived values another name; or "
-                        "return an Overwrite of a frame built on source.",
+                        remedy=f"{_without(column, write_mode, taken)}Keep {column} as it is in {change.upstream}, and "
+                        "give derived values another name; or return an Overwrite of a frame built on source.",
                     )
+
+
+def _without(column: str, write_mode: WriteMode, taken: TakenFrame) -> str:
+    """The advice to find rows without ``column``, if other columns are left to find them by."""
+    match write_mode:
+        case Append(_, remove_on) if taken.frame not in _GROUPS and len(remove_on) > 1:
+            return f"If a row is identified without it, leave {column} out of remove_on. Otherwise: "
+        case Merge(on) if taken.frame not in _GROUPS and len(on) > 1:
+            return f"If a row is identified without it, leave {column} out of the merge key. Otherwise: "
+        case _:
+            return ""
 
 
 def _require_lasting_keys(made: Provenance, write_mode: WriteMode, table: str) -> None:
@@ -182,6 +202,20 @@ def _kept(write_mode: WriteMode, change: InputChange, taken: TakenFrame, *, may_
             return ()
 
 
+def require_followable(made: Provenance, write_mode: WriteMode, *, table: str) -> None:
+    """Fail if the result is known to read nothing but its inputs' sources: no run after a change could write it.
+
+    Raises:
+        UnfollowedChangeError: it reads nothing else.
+    """
+    taken = [each for change in made.inputs for each in change.taken]
+    if isinstance(write_mode, OverwriteWhere | Replace) or made.unknown or not taken:
+        return
+    if all(each.frame is Frame.SOURCE for each in taken):
+        is_only = len(made.inputs) == 1
+        raise UnfollowedChangeError(table, made.inputs[0].upstream, is_only_input=is_only, in_full_run=True)
+
+
 def require_followed(inputs: Sequence[InputChange], made: Provenance, write_mode: WriteMode, *, table: str) -> None:
     """Fail unless the result follows each input whose rows changed; ``inputs`` have all frames that were taken.
 
@@ -201,7 +235,7 @@ def require_followed(inputs: Sequence[InputChange], made: Provenance, write_mode
         else:
             is_followed = change.upstream in joined or any(t.frame is not Frame.SOURCE for t in seen.taken)
         if not is_followed and not change.has_no_change():
-            raise UnfollowedChangeError(table=table, upstream=change.upstream)
+            raise UnfollowedChangeError(table, change.upstream, is_only_input=len(inputs) == 1)
 
 
 def require_fit(

@@ -22,7 +22,13 @@ from dagster_ips.core.write_mode import (
     WriteMode,
 )
 from dagster_ips.errors import RemovedRowsError
-from dagster_ips.exactly_once.publish.frame_fitness import require_columns, require_fit, require_followed, require_known
+from dagster_ips.exactly_once.publish.frame_fitness import (
+    require_columns,
+    require_fit,
+    require_followable,
+    require_followed,
+    require_known,
+)
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange
 from dagster_ips.exactly_once.publish.provenance import provenance
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -129,6 +135,8 @@ class Result:
             require_known(made, mode, self.mode, table=table)
         if self.mode is Mode.INCREMENTAL:
             require_followed(self.inputs, made, mode, table=table)
+        else:
+            require_followable(made, mode, table=table)
         changed = [taken for change in made.inputs if not change.is_empty for taken in change.fragments]
         own = frozenset(name for name in self.frame.columns if changed and all(made.keeps(name, of) for of in changed))
         varying = made.varying

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -303,9 +304,12 @@ def check_consumer(
     for name, tracked in consumer.inputs.items():
         upstream = assets.keys_by_input_name.get(name) or dg.AssetKey.from_user_string(tracked.upstream)
         if upstream not in known:
+            names = sorted(key.to_user_string() for key in known)
+            meant = difflib.get_close_matches(upstream.to_user_string(), names, 1)
             _refuse(
                 consumer.key,
-                f"its incremental input {name} reads {upstream.to_user_string()}, which isn't in the definitions.",
+                f"its incremental input {name} reads {upstream.to_user_string()}, which isn't in the definitions."
+                + (f" Did you mean {meant[0]}?" if meant else ""),
                 f'Add iceberg_asset({as_declared(upstream)}, table="...") to the definitions, '
                 "instead of a SourceAsset if there is one. load_assets_from_modules() and its like skip it, unless "
                 "they are called with include_specs=True.",

@@ -533,6 +533,11 @@ def _start_text(start: str | int) -> str:
 
 
 def _names(columns: Sequence[str], parameter: str) -> list[str]:
+    if isinstance(columns, Mapping):
+        problem = f"{parameter} is a declaration, and not the names of columns."
+        raise DeclarationError(
+            asset=parameter, problem=problem, remedy='Join declarations by |: append() | table("...").'
+        )
     if isinstance(columns, str):
         problem = f"{parameter}={columns!r} is a single string, so each letter would count as a column."
         raise DeclarationError(asset=parameter, problem=problem, remedy=f"Write {parameter}=[{columns!r}].")
