@@ -181,16 +181,26 @@ _INTEGERS = exp.DataType.INTEGER_TYPES
 _FAILING = (
     *(exp.Div, exp.IntDiv, exp.Mod, exp.Bracket, exp.StrToDate, exp.StrToTime, exp.StrToUnix, exp.TsOrDsToDate),
     *(exp.TsOrDsToTimestamp, exp.ToNumber, exp.DateFromParts, exp.TimestampFromParts, exp.Elt, exp.NextDay),
-    *(exp.ParseUrl, exp.ToBinary),
+    *(exp.ParseUrl, exp.ToBinary, exp.ArrayInsert, exp.ArraySlice, exp.Decode, exp.Format, exp.FromBase64),
+    *(exp.GenerateSeries, exp.Getbit, exp.MapFromEntries, exp.SplitPart, exp.StrToMap),
 )
 _FAILING_BY_NAME = {
     *("conv", "date", "make_date", "make_timestamp", "make_timestamp_ltz", "make_timestamp_ntz", "next_day", "pmod"),
     *("to_date", "to_number", "to_timestamp", "to_timestamp_ltz", "to_timestamp_ntz", "to_unix_timestamp"),
-    *("unix_timestamp", "url_decode"),
+    *("unix_timestamp", "url_decode", "bit_get", "format_string", "getbit", "map_concat", "map_from_arrays", "mod"),
+    *("printf", "sequence", "split_part", "str_to_map", "transform_keys"),
 }
+_OF_PATTERNS = (
+    *(exp.RegexpCount, exp.RegexpExtract, exp.RegexpExtractAll, exp.RegexpILike, exp.RegexpInstr, exp.RegexpLike),
+    *(exp.RegexpReplace, exp.RegexpSplit, exp.RegexpSubstr),
+)
 # Functions that cast a text to a time, by their names here or in Spark.
 _OF_TIMES = re.compile(r"date|time|day|month|quarter|hour|minute|second|trunc|^tsor|^extract$", re.IGNORECASE)
-_OF_NUMBERS = (exp.Neg, exp.Abs, exp.Round, exp.Ceil, exp.Floor)
+_OF_NUMBERS = (
+    *(exp.Neg, exp.Abs, exp.Round, exp.Ceil, exp.Floor, exp.Chr, exp.Exp, exp.Factorial, exp.Ln, exp.Log, exp.Pow),
+    *(exp.Sign, exp.Sqrt),
+)
+_OF_NUMBERS_BY_NAME = {"bin", "bround", "expm1", "hypot", "log", "log10", "log1p", "log2", "negative", "positive"}
 _OF_ONE_TYPE = (
     *(exp.Array, exp.Between, exp.Binary, exp.Case, exp.Coalesce, exp.Greatest, exp.If, exp.In, exp.Least, exp.Nullif),
     exp.Nvl2,
@@ -535,17 +545,37 @@ def may_fail(expression: exp.Expr) -> bool:
     return any(
         _is_failing_cast(node)
         if isinstance(node, exp.Cast)
-        else (isinstance(node, _FAILING) and not _divides_by_a_number(node))
-        or (isinstance(node, exp.Anonymous) and node.name.lower() in _FAILING_BY_NAME)
+        else (_is_failing(node) and not _divides_by_a_number(node))
+        or _takes_from_rows(node)
         or _casts_text(node)
         for node in expression.walk()
     )
 
 
+def _is_failing(node: exp.Expr) -> bool:
+    by_name = isinstance(node, exp.Anonymous) and node.name.lower() in _FAILING_BY_NAME
+    return by_name or isinstance(node, _FAILING)
+
+
+def _takes_from_rows(node: exp.Expr) -> bool:
+    """Whether it takes from the rows what must be valid: a pattern, a group's number, a character set, a map's keys."""
+    match node:
+        case exp.VarMap():
+            return not all(isinstance(each, exp.Literal) for each in node.args["keys"].expressions)
+        case exp.Encode():
+            return node.args["charset"].name.upper() != "UTF-8"
+    if not isinstance(node, _OF_PATTERNS):
+        return False
+    others = [each for key, each in node.args.items() if key != "this" and isinstance(each, exp.Expr)]
+    return not all(isinstance(each, exp.Literal | exp.RawString) for each in others)
+
+
 def _divides_by_a_number(node: exp.Expr) -> bool:
     """Whether its divisor is a number in the query, and not zero."""
-    is_quotient = isinstance(node, exp.Div | exp.IntDiv | exp.Mod) and node.expression.is_number
-    return is_quotient and float(node.expression.name) != 0
+    is_mod = isinstance(node, exp.Anonymous) and node.name.lower() in ("mod", "pmod") and len(node.expressions) > 1
+    divisor = node.expressions[1] if is_mod else node.expression
+    is_quotient = (is_mod or isinstance(node, exp.Div | exp.IntDiv | exp.Mod)) and divisor.is_number
+    return is_quotient and float(divisor.name) != 0
 
 
 def _casts_text(node: exp.Expr) -> bool:
@@ -570,6 +600,8 @@ def _operands(node: exp.Expr) -> Iterator[list[exp.Expr]]:
 def _casts_text_among(node: exp.Expr, operands: Sequence[exp.Expr]) -> bool:
     if not any(each.is_type(*exp.DataType.TEXT_TYPES) and not isinstance(each, exp.Literal) for each in operands):
         return False
+    if isinstance(node, exp.Anonymous) and node.name.lower() in _OF_NUMBERS_BY_NAME:
+        return True
     if isinstance(node, exp.Func) and not isinstance(node, _OF_NUMBERS + _OF_ONE_TYPE):
         return _OF_TIMES.search(node.name if isinstance(node, exp.Anonymous) else type(node).__name__) is not None
     others = (exp.DType.BOOLEAN, *exp.DataType.NUMERIC_TYPES, *exp.DataType.TEMPORAL_TYPES)

@@ -15,7 +15,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.table_name import name_of
 from dagster_ips.errors import FrameColumnsError, UnfitFrameError, UnsupportedTableError
 from dagster_ips.iceberg.icdc.icdc_names import new_name
-from tests.support.lake import Lake
+from tests.support.lake import Lake, events
 from tests.support.partitioned import run
 from tests.support.pipeline import materialize
 from tests.support.variants import mostly_slow
@@ -160,3 +160,17 @@ def test_the_name_of_an_icdc_table_is_only_letters_digits_and_underscores(key: s
     assert name.replace("_", "").isalnum()
     assert len(name) < 120
     assert new_name(Edge(key, key + "!"), 1)[:-14] != name[:-14]
+
+
+def test_the_columns_of_a_query_may_have_any_names(lake: Lake, instance: dg.DagsterInstance) -> None:
+    text = "SELECT account AS `a``b`, count(*) AS `n```, sum(seconds) AS `sum(s); --` FROM playback GROUP BY account"
+    lake.create_playback(events(range(6)))
+    asset = ips.sql_asset("odd", text, table="media.odd", refresh="incremental")
+    defs = definitions(lake, ips.iceberg_asset("playback", table="media.playback"), asset)
+    materialize(defs, instance, "odd")
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id IN (0, 3, 4)")
+    result = materialize(defs, instance, "odd")
+    (event,) = result.get_asset_materialization_events()
+    assert event.materialization.metadata["refresh"].value == "combine"
+    shown = lake.sql("SELECT `a``b`, `n```, `sum(s); --` FROM lake.media.odd").collect()
+    assert Counter(map(tuple, shown)) == Counter([("a1", 1, 1), ("a2", 2, 7)])

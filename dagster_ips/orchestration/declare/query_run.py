@@ -169,7 +169,7 @@ class QueryRun:
         except AggregateError as error:
             return f"{error.aggregate} can't be maintained incrementally: {error.problem}"
         kinds = dict(types_of(groups))
-        aggregates = [f"{each} AS `{each.name}`" for each in grouping.combine.aggregates]
+        aggregates = [f"{each} AS {quoted(each.name)}" for each in grouping.combine.aggregates]
         wanted = [*types_of(rows.selectExpr(*aggregates)), *((each.name, each.type) for each in result)]
         other = [name for name, kind in wanted if kinds[name] != kind]
         return f"{other[0]} would be stored as {kinds[other[0]]}" if other else None
