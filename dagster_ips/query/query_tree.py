@@ -545,9 +545,7 @@ def may_fail(expression: exp.Expr) -> bool:
     return any(
         _is_failing_cast(node)
         if isinstance(node, exp.Cast)
-        else (_is_failing(node) and not _divides_by_a_number(node))
-        or _takes_from_rows(node)
-        or _casts_text(node)
+        else (_is_failing(node) and not _divides_by_a_number(node)) or _takes_from_rows(node) or _casts_text(node)
         for node in expression.walk()
     )
 
