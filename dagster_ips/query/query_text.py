@@ -373,8 +373,15 @@ def _problem_of_table(table: exp.Table) -> str | None:
 
 def _problem_of_limit(node: exp.Expr) -> str | None:
     query = node.parent
-    order = query.args.get("order") if isinstance(query, exp.Select) else None
-    if isinstance(query, exp.Select) and order and _orders_all(query, [each.this for each in order.expressions]):
+    if isinstance(node, exp.Limit) and node.expression.name.upper() == "ALL":
+        return None
+    if isinstance(node, exp.Limit) and isinstance(query, exp.Query) and isinstance(query.parent, exp.Exists):
+        return None  # Whichever rows it takes, there is one or there is none.
+    order = query.args.get("order") if isinstance(query, exp.Query) else None
+    by = [each.this for each in order.expressions] if order else []
+    if isinstance(query, exp.Select) and by and _orders_all(query, by):
+        return None
+    if isinstance(query, exp.SetOperation) and by and _orders_all_of_sides(query, by):
         return None
     return "LIMIT without an ORDER BY of every column of the result: it takes arbitrary rows"
 
@@ -393,6 +400,12 @@ def _orders_all(select: exp.Select, by: Sequence[exp.Expr]) -> bool:
         each.alias_or_name.lower() in names or str(place) in places or each.unalias() in by
         for place, each in enumerate(select.expressions, start=1)
     )
+
+
+def _orders_all_of_sides(query: exp.SetOperation, by: Sequence[exp.Expr]) -> bool:
+    """Whether ``by`` has the name of each column of a set operation, which are those of its first side."""
+    names = {each.name.lower() for each in by if isinstance(each, exp.Column) and not each.table}
+    return not query.is_star and {each.lower() for each in query.named_selects} <= names
 
 
 def _window(node: exp.Expr) -> exp.Window | None:

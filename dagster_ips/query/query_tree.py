@@ -558,14 +558,14 @@ def _is_failing(node: exp.Expr) -> bool:
 def _takes_from_rows(node: exp.Expr) -> bool:
     """Whether it takes from the rows what must be valid: a pattern, a group's number, a character set, a map's keys."""
     match node:
-        case exp.VarMap():
-            return not all(isinstance(each, exp.Literal) for each in node.args["keys"].expressions)
-        case exp.Encode():
-            return node.args["charset"].name.upper() != "UTF-8"
-    if not isinstance(node, _OF_PATTERNS):
-        return False
-    others = [each for key, each in node.args.items() if key != "this" and isinstance(each, exp.Expr)]
-    return not all(isinstance(each, exp.Literal | exp.RawString) for each in others)
+        case exp.Encode(args={"charset": charset}):
+            return str(charset.name).upper() != "UTF-8"
+        case exp.VarMap(args={"keys": keys}):
+            taken = keys.expressions
+        case _:
+            others = [each for key, each in node.args.items() if key != "this" and isinstance(each, exp.Expr)]
+            taken = others if isinstance(node, _OF_PATTERNS) else []
+    return not all(isinstance(each, exp.Literal | exp.RawString) for each in taken)
 
 
 def _divides_by_a_number(node: exp.Expr) -> bool:
