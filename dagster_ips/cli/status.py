@@ -76,7 +76,8 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
         click.echo(table(_OF_PARTITIONS, [_line_row(line) for line in lines]))
     partitioned = dict.fromkeys(line.edge.consumer for line in lines)
     failing = [f"{name}: {_will_fail(unreadable[name])}" for name in partitioned if name in unreadable]
-    unreached = [f"{line.edge}: {text}." for tracked, line in looked for text in tracked.unreached(line)]
+    more = "dagster-ips doctor says what to do."
+    unreached = [f"{line.edge}: {text}. {more}" for tracked, line in looked for text in tracked.unreached(line)]
     made = [
         f"{each.consumer.name}: {older[each.consumer.name]} {_anew(workplace, each)}"
         for each in known

@@ -165,7 +165,8 @@ def _unreached(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
         line = workplace.store.get_line(Edge(name, tracked.upstream))
         for text in tracked.unreached(line):
             fix = (
-                f"To see more: dagster-ips pending {shlex.quote(name)}. Files that can't be read must be made readable."
+                f"To see more: dagster-ips pending {shlex.quote(name)}. Make the files readable, or give the rows a "
+                'partition; on_unmapped="ignore" leaves such rows out.'
             )
             yield Finding("next run", str(line.edge), f"{text}.", fix)
 

@@ -58,10 +58,7 @@ class TrackedInput:
     def unreached(self, line: LineState) -> tuple[str, ...]:
         """Texts on rows of the upstream for which no run is requested: they have unknown partitions, or none."""
         unmapped = line.unmapped if self.policies.on_unmapped is OnUnmapped.ERROR else ()
-        none = (
-            f"{self.upstream} has rows for which there is no partition, so every run fails: {', '.join(unmapped)}. "
-            'Widen the partitions definition, correct the rows, or declare incremental(on_unmapped="ignore")'
-        )
+        none = f"{self.upstream} has rows for which there is no partition, so every run fails: {', '.join(unmapped)}"
         return (*([line.unread_text] if line.unread else []), *([none] if unmapped else []))
 
 
