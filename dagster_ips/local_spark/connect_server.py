@@ -513,7 +513,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,  # It shows commands, each on its line.
     )
     parser.add_argument("action", choices=["start", "stop", "status", "environment"])
-    parser.add_argument("--folder", type=Path, help=f"default: {default_server_folder()}")
+    parser.add_argument("--folder", type=Path, help="default: one in the cache folder for each Python environment")
     parser.add_argument(
         "--ui", action="store_true", help="start it with Spark's UI, which everyone on this machine can see"
     )
