@@ -19,10 +19,12 @@ from dagster_ips.orchestration.declare.past_refreshes import SHARE
 from dagster_ips.query.maintenance_plan import Strategy
 from dagster_ips.query.refresh_choice import why_full_is_cheaper
 from tests.query.maintained_tables import MaintainedTables, strategy_of, temporary_lake
-from tests.query.tpch_on_spark import change, made
+from tests.query.tpch_on_spark import made
 from tests.support.lake import Lake
 
-SCALE, SHARES = 0.5, (0.1, 1, 10)
+SCALE, SHARES = 2, (0.1, 1, 10)
+ORDERED = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
+"""The tables that change, and the columns that their files are sorted by."""
 FILE_BYTES = 4 * 2**20
 """How large the files of orders and lineitem are, so that each has a dozen or more, sorted by the order's key."""
 WARM_UP = 0.2
@@ -76,7 +78,7 @@ def _cost(tables: MaintainedTables, pid: int, name: str) -> Cost:
 
 def arrange(lake: Lake) -> None:
     """Sort orders and lineitem by the order's key, as they arrive, and let deletes only mark rows."""
-    for name, key in (("orders", "o_orderkey"), ("lineitem", "l_orderkey")):
+    for name, key in ORDERED.items():
         lake.sql(f"ALTER TABLE lake.media.{name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
         options = f"map('rewrite-all', 'true', 'target-file-size-bytes', '{FILE_BYTES}')"
         lake.sql(
@@ -86,11 +88,15 @@ def arrange(lake: Lake) -> None:
 
 
 def refresh(lake: Lake, share: float, seed: int) -> None:
-    """Change ``share`` percent of the rows as TPC-H's refresh functions do: new orders, and the oldest ones deleted."""
-    change(lake, "orders", "insert", share, seed)
-    change(lake, "lineitem", "insert", share, seed)
-    first, last = lake.sql("SELECT min(l_orderkey), max(l_orderkey) FROM lake.media.lineitem").collect()[0]
-    lake.sql(f"DELETE FROM lake.media.lineitem WHERE l_orderkey < {first + round((last - first) * share / 100)}")
+    """Insert ``share`` percent of new orders, with their items, and delete as many of the oldest."""
+    oldest = f"percentile_approx(o_orderkey, {share / 100}, 100000)"
+    first, last = lake.sql(f"SELECT {oldest}, max(o_orderkey) FROM lake.media.orders").collect()[0]
+    for source, key in ORDERED.items():
+        name = f"lake.media.{source}"
+        columns = [f"{key} + {last}" if each == key else each for each in lake.sql(f"SELECT * FROM {name}").columns]
+        some = f"pmod(xxhash64({key}, {seed}), 1000) < {round(share * 10)}"
+        lake.sql(f"INSERT INTO {name} SELECT {', '.join(columns)} FROM {name} WHERE {some}")
+        lake.sql(f"DELETE FROM {name} WHERE {key} <= {first}")
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -103,11 +109,12 @@ def measured(*, is_full: bool) -> dict[str, dict[str, dict[str, object]]]:
     found: dict[str, dict[str, dict[str, object]]] = {}
     with temporary_lake(quick=False) as (lake, instance):
         tables = made(lake, instance, SCALE, Random(1))
+        tables.spark_config = {}
         arrange(lake)
         chosen = {name: text for name, text in tables.texts.items() if is_full or int(name[1:]) in FEW}
         tables.texts = chosen
         again = {f"{name}_full": text for name, text in chosen.items()}
-        everything = MaintainedTables(lake, instance, again, tables.sources, refresh="full")
+        everything = MaintainedTables(lake, instance, again, tables.sources, "full", spark_config={})
         pair, pid = Pair(tables, everything), lake.server.pid
         for name in chosen:
             pair.costs(pid, name)
@@ -156,8 +163,8 @@ def main() -> None:
 HEAD = f"""# What a SQL asset costs, compared with a full refresh
 
 Written by `python -m benchmarks.queries`: TPC-H at scale {SCALE} on Spark and Iceberg, as assets that Dagster
-materializes. As in TPC-H's refresh functions, a share of orders and lineitem is inserted, and an equal share of
-lineitem, that of the oldest orders, is deleted. Both tables have a dozen or more files, sorted by the order's key. Each
+materializes. As in TPC-H's refresh functions, a share of new orders is inserted with their items, and as many of the
+oldest are deleted. Both tables have a dozen or more files, sorted by the order's key. Each
 query is two assets, one with `refresh="incremental"` and one with `refresh="full"`, which run one after the other over
 the same change and end with the same rows. The cells are the CPU time of the incremental run as a fraction of the full
 one's, for the whole Spark process, including planning, commits and the JVM's compiler. "auto: full" marks where

@@ -38,6 +38,7 @@ class MaintainedTables:
     refresh: str = "incremental"
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Further arguments of the declarations, by query."""
+    spark_config: Mapping[str, str] = field(default_factory=lambda: _FEW_ROWS)
     figures: Counter[str] = field(default_factory=Counter)
     """The number of pairs of a query and a change, by the strategy that updated the table."""
     wrong: list[str] = field(default_factory=list)
@@ -46,7 +47,7 @@ class MaintainedTables:
         """The definitions, as a user writes them."""
         manager = ips.IcdcIOManager(
             catalog=catalog_resource(self.lake.folder),
-            spark=spark_resource(self.lake.spark_folder, _FEW_ROWS),
+            spark=spark_resource(self.lake.spark_folder, self.spark_config),
             icdc_keep_last=1,
         )
         made = [
