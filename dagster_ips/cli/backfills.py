@@ -226,6 +226,7 @@ def _difference_json(found: StageDifference) -> dict[str, Any]:
         "before_snapshot_id": found.before_snapshot_id and str(found.before_snapshot_id),
         "after_snapshot_id": found.after_snapshot_id and str(found.after_snapshot_id),
         "keys": list(found.keys),
+        "repeated_keys": list(found.repeated_keys),
         "total": changes(found.total),
         "partitions": {part: changes(each) for part, each in found.parts.items()},
         "examples": [_as_sides(asdict(each)) for each in found.examples],

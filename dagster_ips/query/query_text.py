@@ -74,6 +74,22 @@ class Query:
         found = sqlglot.tokenize(self.text, read=DIALECT)
         return " ".join(f"{token.token_type.name} {token.text!r}" for token in found)
 
+    @property
+    def grouped_by(self) -> tuple[str, ...]:
+        """The columns of the result that the outermost GROUP BY names; empty if it names something else, too.
+
+        As several subtotals, or a column of another table, may have the same values, these may repeat.
+
+        Example:
+            >>> read("SELECT p.day AS d, lower(a) AS b, count(*) AS n FROM plays AS p GROUP BY day, 2").grouped_by
+            ('d', 'b')
+            >>> read("SELECT day, count(*) AS n FROM plays GROUP BY day, account").grouped_by
+            ()
+        """
+        group = self.tree.args.get("group") if isinstance(self.tree, exp.Select) else None
+        columns = [_column_grouped_by(each, self.tree.selects) for each in group.expressions] if group else []
+        return () if None in columns else tuple(name for name in columns if name)
+
     def over(self, names: Mapping[int, str]) -> str:
         """The text as it was given, but over other tables: ``names`` has the name for each source."""
         text, at = [], 0
@@ -82,6 +98,19 @@ class Query:
             text += [f" AS {quoted(span.alias)}"] if span.alias else []
             at = span.end + 1
         return "".join([*text, self.text[at:]])
+
+
+def _column_grouped_by(expression: exp.Expr, columns: Sequence[exp.Expr]) -> str | None:
+    """The name of the column that an expression in GROUP BY stands for; None if there is none."""
+    for place, column in enumerate(columns, start=1):
+        value = column.unalias()
+        is_named = isinstance(expression, exp.Column) and expression.name.lower() in (
+            column.alias_or_name.lower(),
+            value.name.lower() if isinstance(value, exp.Column) else None,
+        )
+        if is_named or value == expression or expression == exp.Literal.number(place):
+            return column.alias_or_name or None
+    return None
 
 
 def named(source: int) -> str:

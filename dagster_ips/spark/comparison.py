@@ -233,6 +233,11 @@ class RowPairs:
             F.lit(actual).alias("n_a"),
         )
 
+    def repeats_keys(self, counted: DataFrame) -> bool:
+        """Whether one of the frames has several rows with the same key."""
+        times = counted.groupBy(*[f"f{i}" for i in self.keys]).agg(*[F.sum(self.own(n)).alias(n) for n in ("e", "a")])
+        return bool(times.where("e > 1 OR a > 1").limit(1).collect())
+
     def one_per_key(self, counted: DataFrame) -> DataFrame:
         """Expect only one row of a key: the one that exists, if it is among the expected rows. Null is no key."""
         key = sql.Window.partitionBy(*[f"f{i}" for i in self.keys])

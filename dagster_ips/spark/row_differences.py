@@ -21,10 +21,14 @@ _SUMS = "decimal(38,0)"
 
 @dataclass(frozen=True, slots=True)
 class RowDifferences:
-    """The differences, by the values of the columns that rows are divided by, and examples of rows that differ."""
+    """The differences, by the values of the columns that rows are divided by, and examples of rows that differ.
+
+    ``repeats_keys`` says that rows were compared without keys, because several rows have the same one.
+    """
 
     by_values: Mapping[tuple[Any, ...], RowChanges]
     examples: tuple[Example, ...]
+    repeats_keys: bool = False
 
 
 def differences(  # noqa: PLR0913  # all are independent
@@ -34,19 +38,24 @@ def differences(  # noqa: PLR0913  # all are independent
     keys: Sequence[str],
     divided_by: Sequence[str] = (),
     by_minute: Sequence[str] = (),
+    keys_may_repeat: bool = False,
     any_row_of_key: bool = False,
     most_examples: int = 10,
 ) -> RowDifferences:
     """How ``after`` differs from ``before``; a column that one of them lacks is null there.
 
-    Two rows with the same ``keys`` are a changed row; without keys, rows are only added and removed. Times in
-    ``by_minute`` are divided by their minute. With ``any_row_of_key``, ``before`` holds all rows that have a key, and
-    ``after`` should have any one of them, which then counts as the only one.
+    Two rows with the same ``keys`` are a changed row. Without keys, two rows that differ only in floating-point columns
+    are; others are added or removed. With ``keys_may_repeat``, keys count only if no two rows of either have the same.
+    Times in ``by_minute`` are divided by their minute. With ``any_row_of_key``, ``before`` holds all rows that have a
+    key, and ``after`` should have any one of them, which then counts as the only one.
     """
     old, new = alike(before, after)
     compared = RowPairs(old, keys)
     parts = [_Part(compared.names.index(name), name in by_minute) for name in divided_by]
     with computed_once(compared.counted(old, new)) as every:
+        repeats_keys = keys_may_repeat and compared.repeats_keys(every)
+        if repeats_keys:
+            compared = RowPairs(old, ())
         counted = compared.one_per_key(every) if any_row_of_key else every
         old = compared.expected(counted) if any_row_of_key else old
         sides = [_sides(frame, compared, parts) for frame in (old, new)]
@@ -63,6 +72,7 @@ def differences(  # noqa: PLR0913  # all are independent
             for value in values
         },
         examples,
+        repeats_keys,
     )
 
 

@@ -6,12 +6,17 @@ from collections import Counter
 from itertools import product
 from typing import Any
 
+import dagster as dg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+import dagster_ips as ips
 from dagster_ips.core.row_changes import RowChanges
+from dagster_ips.orchestration.backfill.desk import BackfillDesk
+from dagster_ips.orchestration.backfill.differing import RowKeys, StageDifference
+from dagster_ips.orchestration.backfill.reports import difference_report
 from dagster_ips.spark.row_differences import differences
 from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import Lake, events
@@ -143,3 +148,62 @@ def test_any_row_of_a_key_is_as_good_as_another_and_rows_without_a_key_all_count
     (changes,) = differences(made, bad, keys=["k"], any_row_of_key=True).by_values.values()
     assert (changes.added, changes.removed, changes.columns) == (0, 1, {"y": 1})
     assert (changes.before.rows, changes.after.rows) == (5, 4)
+
+
+def test_rows_whose_keys_repeat_are_compared_as_a_whole(session: SparkSession) -> None:
+    before = [("a", 1), ("b", 2)]
+    old, new, twice = (
+        session.createDataFrame(rows, "k string, x int")
+        for rows in (before, [("a", 1), ("b", 3)], [("a", 1), ("b", 2), ("b", 3)])
+    )
+    found = differences(old, new, keys=["k"], keys_may_repeat=True)
+    assert (found.repeats_keys, found.by_values[()].changed) == (False, 1)
+    for one, other in ((new, twice), (twice, new)):
+        found = differences(one, other, keys=["k"], keys_may_repeat=True)
+        changes = found.by_values[()]
+        assert (found.repeats_keys, changes.added + changes.removed, changes.changed) == (True, 1, 0)
+
+
+def test_rows_are_identified_by_the_columns_that_the_write_mode_names(instance: dg.DagsterInstance) -> None:
+    def asset(name: str, **declared: object) -> dg.AssetsDefinition:
+        @dg.asset(name=name, ins={"playback": ips.incremental()}, metadata=declared)
+        def made(playback: ips.IcdcView) -> object:
+            return playback.added
+
+        return made
+
+    assets = [
+        ips.iceberg_asset("playback", table="media.playback"),
+        asset("merged", **ips.merge(on=["event_id"])),
+        asset("deduplicated", **ips.append(dedup_on=["event_id"])),
+        asset("removed", **ips.append(remove_on=["event_date", "event_id"])),
+        asset("replaced", **ips.replace()),
+        ips.sql_asset("grouped", "SELECT account, sum(seconds) AS seconds FROM playback GROUP BY account"),
+    ]
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder="unused"), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+    definitions = ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+    lineage = BackfillDesk.of([definitions], instance).lineage
+    assert {name: RowKeys.of(lineage, name) for name in lineage.written} == {
+        "merged": RowKeys(("event_id",)),
+        "deduplicated": RowKeys(("event_id",)),
+        "removed": RowKeys(("event_date", "event_id"), may_repeat=True),
+        "replaced": RowKeys(),
+        "grouped": RowKeys(("account",), may_repeat=True),
+    }
+
+
+@pytest.mark.parametrize(
+    ("keys", "repeated", "by"),
+    [
+        (("k",), (), "by k"),
+        ((), (), "by whole rows, because no key is known"),
+        ((), ("k",), "by whole rows, because several have the same k"),
+        (("k",), ("k",), "by k; by whole rows in partitions where several rows have the same k"),
+    ],
+)
+def test_a_diff_says_by_what_rows_are_matched(keys: tuple[str, ...], repeated: tuple[str, ...], by: str) -> None:
+    parts = {"": RowChanges(added=1)}
+    found = StageDifference("day", "media.day", 1, 2, keys, parts, repeated_keys=repeated)
+    assert difference_report(found)[0] == f"day ({by}): 1 row added, 0 removed, 0 changed."

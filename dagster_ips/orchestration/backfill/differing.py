@@ -12,7 +12,7 @@ from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.row_changes import RowChanges, all_together
-from dagster_ips.core.write_mode import Append, Combine, Merge
+from dagster_ips.core.write_mode import Append, ByQuery, Combine, Merge
 from dagster_ips.errors import BackfillError
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg.cascade_stamps import CASCADE
@@ -20,6 +20,7 @@ from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.declare.declarations import write_mode_of
+from dagster_ips.orchestration.declare.sql_assets import query_of
 from dagster_ips.spark.comparison import Example
 from dagster_ips.spark.row_differences import RowDifferences, differences
 
@@ -33,11 +34,11 @@ OF_NO_PARTITION = "rows outside all partitions"
 class StageDifference:
     """How a stage differs from its state before, by partition; the key is ``""`` without partitions.
 
-    Partitions without rows are left out. ``keys`` are the columns that identify a row; without any, a changed row
-    counts as one removed and one added. ``others`` are commits since then that belong to other changes; the differences
-    include their rows. With ``against_full``, "before" isn't an earlier state but a recompute by the asset's own
-    function, from everything that the table was made of. ``uncompared`` says for which partitions there is none, and
-    why.
+    Partitions without rows are left out. ``keys`` are the columns that identify a row; without any, rows are compared
+    as a whole. ``repeated_keys`` don't identify one, since several rows have the same. ``others`` are commits since
+    then that belong to other changes; the differences include their rows. With ``against_full``, "before" isn't an
+    earlier state but a recompute by the asset's own function, from everything that the table was made of.
+    ``uncompared`` says for which partitions there is none, and why.
     """
 
     asset: str
@@ -50,6 +51,7 @@ class StageDifference:
     others: tuple[int, ...] = ()
     against_full: bool = False
     uncompared: Mapping[str, str] = field(default_factory=dict)
+    repeated_keys: tuple[str, ...] = ()
 
     @property
     def total(self) -> RowChanges:
@@ -81,25 +83,39 @@ class StageComparer:
                 yield self._of_stage(stage, most_examples)
 
     def _of_stage(self, stage: PlannedStage, most_examples: int) -> StageDifference:
-        now, keys = self.lineage.metadata(stage.asset), row_keys(self.lineage, stage.asset)
+        now, keys = self.lineage.metadata(stage.asset), RowKeys.of(self.lineage, stage.asset)
         metadata = now.on_branch(self.plan.staged_branch) if now else None
         head = metadata.head_snapshot_id() if metadata else None
         at = before_snapshot(self.backfill, stage, metadata)
         if metadata is None or head is None:
-            return StageDifference(stage.asset, stage.table, at, head, keys)
+            return StageDifference(stage.asset, stage.table, at, head, keys.columns)
         slicing = self.lineage.own_slicing(stage.asset) if stage.partitions is not None else None
         if at == head:
-            return StageDifference(stage.asset, stage.table, at, head, keys)
+            return StageDifference(stage.asset, stage.table, at, head, keys.columns)
         after = self._rows(stage, metadata, head, slicing)
         before = after.limit(0) if at is None else self._rows(stage, metadata, at, slicing)
         columns = slicing.upstream_keys.columns if slicing else ()
         by_minute = slicing.upstream_keys.by_minute if slicing else ()
         found = differences(
-            before, after, keys=keys, divided_by=columns, by_minute=by_minute, most_examples=most_examples
+            before,
+            after,
+            keys=keys.columns,
+            divided_by=columns,
+            by_minute=by_minute,
+            keys_may_repeat=keys.may_repeat,
+            most_examples=most_examples,
         )
-        parts = by_partition(found, slicing)
-        others = tuple(_others(metadata, at, self.plan.id))
-        return StageDifference(stage.asset, stage.table, at, head, keys, parts, found.examples, others)
+        return StageDifference(
+            stage.asset,
+            stage.table,
+            at,
+            head,
+            () if found.repeats_keys else keys.columns,
+            parts=by_partition(found, slicing),
+            examples=found.examples,
+            others=tuple(_others(metadata, at, self.plan.id)),
+            repeated_keys=keys.columns if found.repeats_keys else (),
+        )
 
     def _rows(
         self, stage: PlannedStage, metadata: TableMetadata, snapshot_id: int, slicing: Slicing | None
@@ -111,15 +127,29 @@ class StageComparer:
         return frame if rows is None else frame.where(rows)
 
 
-def row_keys(lineage: AssetLineage, asset: str) -> tuple[str, ...]:
-    """The columns that identify an asset's rows, by its write mode; empty if the write mode has no keys."""
-    match write_mode_of(lineage.node(asset).metadata, asset):
-        case Merge(on=on) | Combine(on=on):
-            return tuple(on)
-        case Append(dedup_on=dedup_on):
-            return tuple(dedup_on)
-        case _:
-            return ()
+@dataclass(frozen=True, slots=True)
+class RowKeys:
+    """The columns that identify an asset's rows, by its write mode; empty if none are known.
+
+    ``may_repeat`` says that only the rows tell whether they do.
+    """
+
+    columns: tuple[str, ...] = ()
+    may_repeat: bool = False
+
+    @classmethod
+    def of(cls, lineage: AssetLineage, asset: str) -> RowKeys:
+        """Those of an asset."""
+        match write_mode := write_mode_of(lineage.node(asset).metadata, asset):
+            case Merge(on=on) | Combine(on=on):
+                return cls(on)
+            case Append(dedup_on=dedup_on, remove_on=remove_on):
+                return cls(dedup_on or remove_on, may_repeat=not dedup_on)
+            case ByQuery():
+                query = query_of(write_mode)
+                return cls(query.grouped_by if query else (), may_repeat=True)
+            case _:
+                return cls()
 
 
 def before_snapshot(backfill: LaunchedBackfill, stage: PlannedStage, metadata: TableMetadata | None) -> int | None:

@@ -104,9 +104,9 @@ def difference_report(found: StageDifference) -> Report:
         same = f"{found.asset}: no rows differ from {other}."
         return [*([same] if found.parts or not uncompared else []), *uncompared]
     total = found.total
-    by = f"by {', '.join(found.keys)}" if found.keys else "by whole rows, because no key is declared"
     counts = f"{counted(total.added, 'row')} added, {total.removed} removed, {total.changed} changed"
-    head = f"{found.asset} ({by}): {counts}{', compared with a full recompute' if found.against_full else ''}."
+    compared = ", compared with a full recompute" if found.against_full else ""
+    head = f"{found.asset} ({_matched_by(found)}): {counts}{compared}."
     before, after = ("RECOMPUTED", "ACTUAL") if found.against_full else ("BEFORE", "AFTER")
     rows = [
         (
@@ -223,6 +223,16 @@ def _stage_row(stage: PlannedStage) -> tuple[str, ...]:
         "unknown" if stage.seconds is None else f"{stage.seconds:.0f}",
         stage.code_version or "-",
     )
+
+
+def _matched_by(found: StageDifference) -> str:
+    """By what the rows before and after were matched."""
+    keys, repeated = (", ".join(names) for names in (found.keys, found.repeated_keys))
+    if keys and repeated:
+        return f"by {keys}; by whole rows in partitions where several rows have the same {repeated}"
+    if keys:
+        return f"by {keys}"
+    return f"by whole rows, because {f'several have the same {repeated}' if repeated else 'no key is known'}"
 
 
 def _column_row(name: str, total: RowChanges) -> tuple[str, ...] | None:

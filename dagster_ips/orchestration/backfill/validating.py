@@ -14,13 +14,13 @@ from dagster_ips.errors import UnprovableError
 from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, Prover
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
-from dagster_ips.orchestration.backfill.differing import StageDifference, by_partition, row_keys, rows_of_stage
+from dagster_ips.orchestration.backfill.differing import RowKeys, StageDifference, by_partition, rows_of_stage
 from dagster_ips.orchestration.declare.consumers import captures_by_itself
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.orchestration.run.recompute_asset import Asset, Surroundings, recompute
 from dagster_ips.spark.comparison import Example
-from dagster_ips.spark.row_differences import differences
+from dagster_ips.spark.row_differences import RowDifferences, differences
 
 _UNPUBLISHED = "nothing of it is known to be published."
 
@@ -69,15 +69,24 @@ class StageValidator:
         uncompared |= {key or "": _why(error) for key, error in untold.items()}
         found: dict[str, RowChanges] = {}
         examples: list[Example] = []
+        repeats: list[bool] = []
         for part in parts:
-            changes, some = self._of_part(stage, claim, asset, part, most_examples - len(examples))
+            differing, changes = self._of_part(stage, claim, asset, part, most_examples - len(examples))
             found |= changes
-            examples += some
-        head = claim.target.head_snapshot_id()
-        return replace(self._untold(stage, uncompared), after_snapshot_id=head, parts=found, examples=tuple(examples))
+            examples += differing.examples
+            repeats.append(differing.repeats_keys)
+        keys = RowKeys.of(self.lineage, stage.asset).columns
+        return replace(
+            self._untold(stage, uncompared),
+            after_snapshot_id=claim.target.head_snapshot_id(),
+            keys=() if repeats and all(repeats) else keys,
+            parts=found,
+            examples=tuple(examples),
+            repeated_keys=keys if any(repeats) else (),
+        )
 
     def _untold(self, stage: PlannedStage, uncompared: Mapping[str, str]) -> StageDifference:
-        keys = row_keys(self.lineage, stage.asset)
+        keys = RowKeys.of(self.lineage, stage.asset).columns
         return StageDifference(stage.asset, stage.table, None, None, keys, against_full=True, uncompared=uncompared)
 
     def _provable(self, stage: PlannedStage) -> KnownConsumer:
@@ -94,10 +103,11 @@ class StageValidator:
 
     def _of_part(
         self, stage: PlannedStage, claim: Claim, asset: Asset, part: ClaimedPart, most_examples: int
-    ) -> tuple[Mapping[str, RowChanges], Sequence[Example]]:
+    ) -> tuple[RowDifferences, Mapping[str, RowChanges]]:
         manager, target = self.lineage.table(stage.asset).manager, claim.target
         lake = self.lineage.lake(stage.asset).on_branch(self.plan.staged_branch)
         slicing = self.lineage.own_slicing(stage.asset) if stage.partitions is not None else None
+        keys = RowKeys.of(self.lineage, stage.asset)
         rows = rows_of_stage(PlannedStage(stage.asset, stage.table, (), part.partitions), target, slicing)
         with dg.build_resources(self._resources(asset)) as resources:
             around = Surroundings(self.lineage.consumers[stage.asset].graph, self.lineage.instance, resources, lake)
@@ -107,14 +117,15 @@ class StageValidator:
             found = differences(
                 frame if rows is None else frame.where(rows),
                 there if rows is None else there.where(rows),
-                keys=row_keys(self.lineage, stage.asset),
+                keys=keys.columns,
                 divided_by=slicing.upstream_keys.columns if slicing else (),
                 by_minute=slicing.upstream_keys.by_minute if slicing else (),
+                keys_may_repeat=keys.may_repeat,
                 any_row_of_key=made.keeps_any_row,
                 most_examples=most_examples,
             )
             made.release()
-        return by_partition(found, slicing), found.examples
+        return found, by_partition(found, slicing)
 
     def _resources(self, asset: Asset) -> dict[str, object]:
         """The resources that an asset's function needs, from the definitions that compute the asset."""
