@@ -30,7 +30,8 @@ class SideOfRows:
 class RowChanges:
     """How many rows were added, removed and changed; a row is changed if its key existed with other values.
 
-    ``columns`` says in how many changed rows each column differs. Without a key, rows are only added and removed.
+    ``columns`` says in how many changed rows each column differs. Without a key, a row is changed if it differs only in
+    floating-point columns.
     """
 
     added: int = 0

@@ -28,7 +28,10 @@ _MOST_FILES = 500
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A row that isn't as expected: ``kind`` is missing, extra or different. Without keys ``key`` is the whole row."""
+    """A row that isn't as expected: ``kind`` is missing, extra or different.
+
+    Without keys, ``key`` is the whole row; of a different row, it is what isn't a floating-point value.
+    """
 
     kind: str
     key: str
@@ -300,7 +303,8 @@ class RowPairs:
     def _example(self, row: Row) -> Example:
         kind, expected, actual, differ = row
         there = expected or actual
-        key = ", ".join(f"{self.names[i]}={there[i]}" for i in self.keys or self._numbers)
+        named = self.paired_by if kind == "different" else self.keys or self._numbers
+        key = ", ".join(f"{self.names[i]}={there[i]}" for i in named)
         if kind != "different":
             values = ", ".join(f"{self.names[i]}={there[i]}" for i in self._numbers if i not in self.keys)
             shown = values if self.keys else "1 row"

@@ -207,3 +207,13 @@ def test_a_diff_says_by_what_rows_are_matched(keys: tuple[str, ...], repeated: t
     parts = {"": RowChanges(added=1)}
     found = StageDifference("day", "media.day", 1, 2, keys, parts, repeated_keys=repeated)
     assert difference_report(found)[0] == f"day ({by}): 1 row added, 0 removed, 0 changed."
+
+
+def test_rows_without_a_key_that_differ_only_in_floating_point_columns_are_changed(session: SparkSession) -> None:
+    old, new = (
+        session.createDataFrame(rows, "k string, x double") for rows in ([("a", 1.0), ("b", 2.0)], [("a", 3.0)])
+    )
+    found = differences(old, new, keys=())
+    changes = found.by_values[()]
+    assert (changes.added, changes.removed, changes.changed, changes.columns) == (0, 1, 1, {"x": 1})
+    assert {each.key for each in found.examples} == {"k=a", "k=b, x=2.0"}

@@ -126,7 +126,7 @@ def difference_report(found: StageDifference) -> Report:
         report.append(ShownTable(f"{found.asset} by column", headings, tuple(columns)))
     if found.examples:
         cells = [
-            (KINDS_OF_CHANGE[each.kind], each.key, each.column or "-", each.expected or "-", each.actual or "-")
+            (KINDS_OF_CHANGE[each.kind], each.key or "-", each.column or "-", each.expected or "-", each.actual or "-")
             for each in found.examples
         ]
         headings = ("FOR EXAMPLE", "KEY", "COLUMN", before, after)
