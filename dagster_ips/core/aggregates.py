@@ -244,6 +244,16 @@ def shown(columns: Iterable[str]) -> list[str]:
     return [name for name in columns if not name.lower().startswith(HIDDEN)]
 
 
+def hidden(columns: Iterable[str]) -> list[str]:
+    """The names of hidden columns.
+
+    Example:
+        >>> hidden(["day", "plays", "_ips_rows"])
+        ['_ips_rows']
+    """
+    return [name for name in columns if name.lower().startswith(HIDDEN)]
+
+
 def signature(on: Sequence[str], aggregates: Sequence[Aggregate]) -> str:
     """The declaration as text; two differ if one can't add to a table that the other has written.
 

@@ -150,6 +150,9 @@ def test_an_append_only_asset_is_staged_and_published_once(
     for asset in ("plain", "sums"):
         run(fixed, instance, asset, **requested.tags, **{BACKFILL_TAG: plan})
     assert {table: lake.rows(table) for table in before} == before
+    sums = json.loads(command(file, "diff", plan, "--json"))["stages"][1]["total"]
+    assert (sums["changed"], sums["columns"]) == (3, {"seconds": 3})
+    assert sums["after"]["nulls"].keys() == {"account", "seconds"}
     lake.append(events([6, 7]))
     instance.update_backfill(requested.with_status(type(requested.status).COMPLETED_SUCCESS))
     assert "media.sums: published." in command(file, "publish", plan, "--yes")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagster_ips._compat import knowing_partitions
+from dagster_ips.core.aggregates import hidden
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.partition_keys import Slicing
@@ -21,7 +22,7 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.declare.declarations import write_mode_of
 from dagster_ips.orchestration.declare.sql_assets import query_of
-from dagster_ips.spark.comparison import Example
+from dagster_ips.spark.comparison import Example, without
 from dagster_ips.spark.row_differences import RowDifferences, differences
 
 if TYPE_CHECKING:
@@ -120,9 +121,11 @@ class StageComparer:
     def _rows(
         self, stage: PlannedStage, metadata: TableMetadata, snapshot_id: int, slicing: Slicing | None
     ) -> DataFrame:
+        """The stage's rows at a snapshot, without hidden columns: what they keep is of no use to readers."""
         session = self.lineage.table(stage.asset).manager.session()
         lake = self.lineage.lake(stage.asset)
         frame = snapshot_rows(session, lake.name, metadata, metadata.snapshots[snapshot_id])
+        frame = without(frame, hidden(frame.columns))
         rows = rows_of_stage(stage, metadata, slicing)
         return frame if rows is None else frame.where(rows)
 
