@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from decimal import Decimal
 from itertools import product
 from typing import Any
 
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import dagster_ips as ips
-from dagster_ips.core.row_changes import RowChanges
+from dagster_ips.core.backfill_plan import BackfillPlan, PlannedRead, PlannedStage
+from dagster_ips.core.row_changes import RowChanges, SideOfRows
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.backfill.differing import RowKeys, StageDifference
-from dagster_ips.orchestration.backfill.reports import difference_report
+from dagster_ips.orchestration.backfill.reports import ShownTable, difference_report, plan_head
 from dagster_ips.spark.row_differences import differences
 from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import Lake, events
@@ -207,6 +209,23 @@ def test_a_diff_says_by_what_rows_are_matched(keys: tuple[str, ...], repeated: t
     parts = {"": RowChanges(added=1)}
     found = StageDifference("day", "media.day", 1, 2, keys, parts, repeated_keys=repeated)
     assert difference_report(found)[0] == f"day ({by}): 1 row added, 0 removed, 0 changed."
+
+
+def test_reports_show_all_numbers_in_the_same_form() -> None:
+    sides = [SideOfRows(rows, {"x": Decimal(5 * rows), "y": 1234.5}, {"y": 1_100 + rows}) for rows in (9_894, 9_715)]
+    changes = RowChanges(9_715, 9_894, 1_000, {"x": 1_000}, *sides)
+    head, parts, columns = difference_report(StageDifference("day", "media.day", 1, 2, ("k",), {"": changes}))
+    assert head == "day (by k): 9,715 rows added, 9,894 removed, 1,000 changed."
+    assert isinstance(parts, ShownTable)
+    assert parts.rows == (("all of it", "9,894 → 9,715", "9,715", "9,894", "1,000", "x (1,000)"),)
+    assert isinstance(columns, ShownTable)
+    assert columns.rows == (("y", "1,234.5", "1,234.5", "10,994", "10,815"),)
+    stage = PlannedStage(
+        "day", "media.day", ("t",), None, (PlannedRead("t", "media.t", 1_200, 10_095, 5_923_842),), seconds=2_000.4
+    )
+    _, planned = plan_head(BackfillPlan("planned1", 0, (stage,), ()))
+    assert isinstance(planned, ShownTable)
+    assert planned.rows[0][3:7] == ("1,200", "10,095", "5.9 MB", "2,000")
 
 
 def test_rows_without_a_key_that_differ_only_in_floating_point_columns_are_changed(session: SparkSession) -> None:

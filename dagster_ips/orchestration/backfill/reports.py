@@ -74,8 +74,8 @@ def progress_report(
     rows = [
         (
             each.asset,
-            *(str(each.count(state)) for state in PartState),
-            f"{each.rows} of {each.planned_rows}",
+            *(f"{each.count(state):,}" for state in PartState),
+            f"{each.rows:,} of {each.planned_rows:,}",
             f"{size_text(each.size_bytes)} of {size_text(each.planned_bytes)}",
         )
         for each in stages
@@ -104,18 +104,18 @@ def difference_report(found: StageDifference) -> Report:
         same = f"{found.asset}: no rows differ from {other}."
         return [*([same] if found.parts or not uncompared else []), *uncompared]
     total = found.total
-    counts = f"{counted(total.added, 'row')} added, {total.removed} removed, {total.changed} changed"
+    counts = f"{counted(total.added, 'row')} added, {total.removed:,} removed, {total.changed:,} changed"
     compared = ", compared with a full recompute" if found.against_full else ""
     head = f"{found.asset} ({_matched_by(found)}): {counts}{compared}."
     before, after = ("RECOMPUTED", "ACTUAL") if found.against_full else ("BEFORE", "AFTER")
     rows = [
         (
             part or "all of it",
-            f"{each.before.rows} → {each.after.rows}",
-            str(each.added),
-            str(each.removed),
-            str(each.changed),
-            ", ".join(f"{name} ({count})" for name, count in each.columns.items()) or "-",
+            f"{each.before.rows:,} → {each.after.rows:,}",
+            f"{each.added:,}",
+            f"{each.removed:,}",
+            f"{each.changed:,}",
+            ", ".join(f"{name} ({count:,})" for name, count in each.columns.items()) or "-",
         )
         for part, each in differing.items()
     ]
@@ -133,7 +133,7 @@ def difference_report(found: StageDifference) -> Report:
         report.append(ShownTable(f"{found.asset} for example", headings, tuple(cells)))
     report += uncompared
     if found.others:
-        report.append(f"{len(found.others)} later commits come from other changes; their rows are included here.")
+        report.append(f"{len(found.others):,} later commits come from other changes; their rows are included here.")
     return report
 
 
@@ -202,7 +202,7 @@ def partitions_text(keys: Sequence[str] | None) -> str:
     """
     if keys is None:
         return "all of it"
-    return ", ".join(keys) or "none" if len(keys) <= _MOST_SHOWN else f"{len(keys)}: {keys[0]} … {keys[-1]}"
+    return ", ".join(keys) or "none" if len(keys) <= _MOST_SHOWN else f"{len(keys):,}: {keys[0]} … {keys[-1]}"
 
 
 def parts_text(parts: Sequence[str]) -> str:
@@ -217,10 +217,10 @@ def _stage_row(stage: PlannedStage) -> tuple[str, ...]:
         stage.asset,
         partitions_text(stage.partitions),
         reads,
-        f"{most}{stage.files}" if stage.reads else "?",
-        f"{most}{stage.rows}" if stage.reads else "?",
+        f"{most}{stage.files:,}" if stage.reads else "?",
+        f"{most}{stage.rows:,}" if stage.reads else "?",
         f"{most}{size_text(stage.size_bytes)}" if stage.reads else "?",
-        "unknown" if stage.seconds is None else f"{stage.seconds:.0f}",
+        "unknown" if stage.seconds is None else f"{stage.seconds:,.0f}",
         stage.code_version or "-",
     )
 
@@ -241,7 +241,7 @@ def _column_row(name: str, total: RowChanges) -> tuple[str, ...] | None:
     values = (before.sums.get(name), after.sums.get(name)), (before.nulls.get(name, 0), after.nulls.get(name, 0))
     if all(one == other for one, other in values):
         return None
-    return (name, *("-" if value is None else str(value) for pair in values for value in pair))
+    return (name, *("-" if value is None else f"{value:,}" for pair in values for value in pair))
 
 
 def _published(stage: PlannedStage, done: StagedPublication) -> str:
@@ -265,7 +265,8 @@ def _revert_lines(reverter: BackfillReverter, planned: RevertPlan) -> Iterator[s
             f"{parts_text(planned.new)}."
         )
     if planned.later_runs:
-        yield f"{planned.later_runs} later commits of {root.asset} also wrote them: their input becomes pending again."
+        later = f"{planned.later_runs:,} later commits of {root.asset}"
+        yield f"{later} also wrote them: their input becomes pending again."
     for part, what in planned.changed.items():
         yield f"{part or root.table}: {what}. It would be lost, so this is refused without --leave-out-changed."
     code = reverter.lineage.code_version(root.asset)
