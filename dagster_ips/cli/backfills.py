@@ -19,6 +19,7 @@ from dagster_ips.cli.text_format import json_text, table
 from dagster_ips.core.backfill_plan import BackfillPlan
 from dagster_ips.core.backfill_progress import StageProgress
 from dagster_ips.core.row_changes import RowChanges, SideOfRows
+from dagster_ips.core.time_text import moment
 from dagster_ips.errors import BackfillRecordError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
@@ -39,6 +40,7 @@ from dagster_ips.orchestration.backfill.reports import (
     reverted_report,
     staged_report,
 )
+from dagster_ips.orchestration.backfill.reverting import Reverted
 from dagster_ips.orchestration.backfill.staging import StagedBackfill
 from dagster_ips.state.backfill_codec import plan_as_json, plan_from_json
 
@@ -94,11 +96,11 @@ def status(workplace: Workplace, backfill_id: str, *, watch: bool, as_json: bool
     follower, staged = desk.follower(backfill_id), desk.staged(backfill_id)
     shown_lines = 0
     while True:
-        stages = follower.progress()
+        stages, reverted = follower.progress(), desk.reverted(backfill_id)
         text = (
-            json_text(_progress_json(follower, stages, staged))
+            json_text(_progress_json(follower, stages, staged, reverted))
             if as_json
-            else _text(progress_report(backfill_id, follower.status(), stages, staged))
+            else _text(progress_report(backfill_id, follower.status(), stages, staged, reverted))
         )
         if shown_lines and sys.stdout.isatty():
             click.echo(f"\x1b[{shown_lines}A\x1b[J", nl=False)
@@ -197,12 +199,22 @@ def _text(report: Report, between: str = "\n") -> str:
 
 
 def _progress_json(
-    follower: BackfillFollower, stages: Sequence[StageProgress], staged: StagedBackfill | None
+    follower: BackfillFollower,
+    stages: Sequence[StageProgress],
+    staged: StagedBackfill | None,
+    reverted: Reverted | None,
 ) -> dict[str, Any]:
     return {
         "id": follower.plan.id,
         "status": follower.status(),
         "staged": {each.stage.table: each.standing for each in staged.tables()} if staged else None,
+        "reverted": {
+            "at": moment(reverted.snapshot.timestamp_ms),
+            "snapshot_id": str(reverted.snapshot.snapshot_id),
+            "partitions": reverted.parts,
+        }
+        if reverted
+        else None,
         "is_open": any(stage.is_open for stage in stages),
         "stages": [asdict(each) for each in stages],
         "runs": [record.dagster_run.run_id for record in follower.runs()],

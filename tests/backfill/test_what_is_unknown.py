@@ -22,6 +22,7 @@ from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import FileSet, consumed_after
+from dagster_ips.core.time_text import moment
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillError, DeclarationError, InstanceError, RevertError, StagedBranchGoneError
 from dagster_ips.exactly_once.publish.publisher import Publisher
@@ -31,7 +32,12 @@ from dagster_ips.iceberg.stamps import REVERTED, owner_properties, stamp_propert
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.backfill.differing import before_snapshot
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
-from dagster_ips.orchestration.backfill.reports import difference_report, publication_report
+from dagster_ips.orchestration.backfill.reports import (
+    ShownTable,
+    difference_report,
+    progress_report,
+    publication_report,
+)
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter
 from dagster_ips.orchestration.backfill.staging import BranchStanding, StagedBackfill
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -461,6 +467,30 @@ def test_a_revert_of_one_partition_of_an_asset_without_incremental_inputs_is_not
     quiet.compute_without_inputs("a", f"{backfill}-revert", {REVERTED: backfill})
     planned = quiet.desk.reverter(backfill).plan(None)
     assert (planned.restored, planned.already) == (("b",), ("a",))
+
+
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_a_status_says_what_was_reverted_and_when(quiet: QuietLake, *, is_staged: bool) -> None:
+    quiet.inputs = ()
+    for account in ("a", "b"):
+        quiet.compute_without_inputs(account, "other")
+    backfill = quiet.launch(is_staged=is_staged)
+
+    def standing() -> list[str | ShownTable]:
+        staged, reverted = quiet.desk.staged(backfill), quiet.desk.reverted(backfill)
+        _, *said, _ = progress_report(backfill, "COMPLETED_SUCCESS", [], staged, reverted)
+        return said
+
+    published = ["It is fully published."] if is_staged else []
+    for account in ("a", "b"):
+        quiet.compute_without_inputs(account, backfill)
+    assert standing() == published
+    for account, told, still in (("a", "a", published), ("b", "a, b", [])):
+        quiet.compute_without_inputs(account, f"{backfill}-revert", {REVERTED: backfill})
+        head = quiet.catalog.load("media.first", asset="test").ancestry().head
+        assert head is not None
+        said = f"Reverted at {moment(head.timestamp_ms)}: {told}, in snapshot {head.snapshot_id}."
+        assert standing() == [*still, said]
 
 
 def test_staged_results_are_not_released_before_a_person_publishes_or_cancels_them(

@@ -108,7 +108,8 @@ def _launch(desk: BackfillDesk, config: _Config, who: str) -> Report:
 def _status(desk: BackfillDesk, config: _Config, _: str) -> Report:
     backfill = config["id"]
     follower = desk.follower(backfill)
-    return progress_report(backfill, follower.status(), follower.progress(), desk.staged(backfill))
+    staged, reverted = desk.staged(backfill), desk.reverted(backfill)
+    return progress_report(backfill, follower.status(), follower.progress(), staged, reverted)
 
 
 def _diff(desk: BackfillDesk, config: _Config, _: str) -> Report:

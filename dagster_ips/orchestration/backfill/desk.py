@@ -19,7 +19,7 @@ from dagster_ips.orchestration.backfill.differing import StageComparer, StageDif
 from dagster_ips.orchestration.backfill.following import BackfillFollower
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.backfill.planning import planned
-from dagster_ips.orchestration.backfill.reverting import BackfillReverter, RevertPlan
+from dagster_ips.orchestration.backfill.reverting import BackfillReverter, Reverted, RevertPlan
 from dagster_ips.orchestration.backfill.staging import StagedBackfill, StagedPublication
 from dagster_ips.orchestration.backfill.validating import StageValidator
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -173,6 +173,14 @@ class BackfillDesk:
         if (staged := self.staged(backfill)) is not None:
             staged.require_published()
         return BackfillReverter(self.lineage, self.launched(backfill))
+
+    def reverted(self, backfill: str) -> Reverted | None:
+        """What has been reverted of a launched backfill so far; None if nothing has.
+
+        Raises:
+            As for ``launched`` and ``BackfillReverter.reverted``.
+        """
+        return BackfillReverter(self.lineage, self.launched(backfill)).reverted()
 
     def launch(
         self, plan: BackfillPlan, *, who: str, staged: bool, although_moved: bool, keep_days: int

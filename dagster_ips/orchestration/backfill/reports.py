@@ -12,7 +12,7 @@ from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.time_text import moment
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.orchestration.backfill.differing import StageDifference
-from dagster_ips.orchestration.backfill.reverting import BackfillReverter, RevertPlan, revert_cascade
+from dagster_ips.orchestration.backfill.reverting import BackfillReverter, Reverted, RevertPlan, revert_cascade
 from dagster_ips.orchestration.backfill.staging import BranchStanding, StagedBackfill, StagedPublication
 
 _MOST_SHOWN = 3
@@ -68,7 +68,11 @@ def launch_report(done: LaunchedBackfill) -> Report:
 
 
 def progress_report(
-    backfill: str, status: str, stages: Sequence[StageProgress], staged: StagedBackfill | None
+    backfill: str,
+    status: str,
+    stages: Sequence[StageProgress],
+    staged: StagedBackfill | None,
+    reverted: Reverted | None,
 ) -> Report:
     """How far each stage is; ``status`` is that of Dagster's backfill."""
     rows = [
@@ -88,7 +92,10 @@ def progress_report(
     ]
     head = f"Backfill {backfill}: status in Dagster is {status}."
     headings = ("STAGE", *(state.upper() for state in PartState), "ROWS READ", "READ")
-    standing = [staged.summary()] if staged else []
+    standing: list[str] = [staged.summary()] if staged and not (reverted and reverted.is_all) else []
+    if reverted:
+        at, what = moment(reverted.snapshot.timestamp_ms), parts_text(reverted.parts)
+        standing.append(f"Reverted at {at}: {what}, in snapshot {reverted.snapshot.snapshot_id}.")
     return [head, *standing, ShownTable("stages", headings, tuple(rows)), *failed]
 
 

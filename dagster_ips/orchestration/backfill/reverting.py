@@ -59,6 +59,18 @@ class RevertPlan:
     later_runs: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Reverted:
+    """What reverts of a backfill have restored: ``parts``, as in ``RevertPlan``, the last of them in ``snapshot``.
+
+    ``is_all`` says that these are all planned ones.
+    """
+
+    snapshot: Snapshot
+    parts: tuple[str, ...]
+    is_all: bool
+
+
 @dataclass(frozen=True)
 class BackfillReverter:
     """Reverts a backfill that was launched."""
@@ -79,6 +91,23 @@ class BackfillReverter:
             if planned.restored:
                 self._restoration(planned.restored)
             return planned
+
+    def reverted(self) -> Reverted | None:
+        """What has been reverted so far; None if nothing has, or the snapshots that say so have expired.
+
+        Raises:
+            IpsError: the root's table can't be read.
+        """
+        with knowing_partitions(self.lineage.instance):
+            target = self.lineage.metadata(self._root.asset)
+            history = target.ancestry().snapshots if target else ()
+            found = [each for each in history if each.summary.get(REVERTED) == self.backfill.plan.id]
+            if target is None or not found:
+                return None
+            by_commit = (self._commit(each).modes or self._partitions_of(each, target) for each in found)
+            restored = set[str]().union(*by_commit)
+            parts = tuple(part for part in self._parts if part in restored)
+            return Reverted(found[0], parts, is_all=parts == self._parts)
 
     def revert(
         self,
