@@ -45,7 +45,7 @@ def test_a_revert_restores_equal_rows_in_all_stages(stages: ThreeStages, fixed: 
     assert [(each["total"]["added"], each["total"]["removed"], each["total"]["changed"]) for each in diff] == [
         (0, 0, 0)
     ] * 3
-    assert "Nothing is left to revert" in stages.says("revert", fixed, "--yes")
+    assert "nothing is left to revert" in stages.says("revert", fixed, "--yes")
     stages.arrive(*events([100, 101], day=3))
     assert stages.rows() == stages.right(bug=True)
 

@@ -37,6 +37,7 @@ from dagster_ips.orchestration.backfill.reports import (
     difference_report,
     progress_report,
     publication_report,
+    revert_report,
 )
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter
 from dagster_ips.orchestration.backfill.staging import BranchStanding, StagedBackfill
@@ -467,6 +468,10 @@ def test_a_revert_of_one_partition_of_an_asset_without_incremental_inputs_is_not
     quiet.compute_without_inputs("a", f"{backfill}-revert", {REVERTED: backfill})
     planned = quiet.desk.reverter(backfill).plan(None)
     assert (planned.restored, planned.already) == (("b",), ("a",))
+    quiet.compute_without_inputs("b", f"{backfill}-revert", {REVERTED: backfill})
+    reverter = quiet.desk.reverter(backfill)
+    said = revert_report(reverter, reverter.plan(None))
+    assert said[:2] == ["media.first: nothing is left to revert.", "Already restored: a, b."]
 
 
 @pytest.mark.parametrize("is_staged", [False, True])

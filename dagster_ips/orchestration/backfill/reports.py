@@ -187,7 +187,7 @@ def revert_report(reverter: BackfillReverter, planned: RevertPlan) -> Report:
 def reverted_report(backfill: str, done: RevertPlan, published: Publication) -> Report:
     """What was reverted."""
     if not published.snapshots:
-        return ["Nothing is left to revert."]
+        return ["Nothing was reverted."]
     at = published.snapshots[-1].snapshot_id
     return [
         f"Reverted: {parts_text(done.restored)}, in snapshot {at}. To see what follows from it:",
@@ -263,7 +263,12 @@ def _published(stage: PlannedStage, done: StagedPublication) -> str:
 
 def _revert_lines(reverter: BackfillReverter, planned: RevertPlan) -> Iterator[str]:
     root = reverter.backfill.plan.root
-    yield f"{root.table}: restores the previous rows of {parts_text(planned.restored)}."
+    if planned.restored:
+        yield f"{root.table}: restores the previous rows of {parts_text(planned.restored)}."
+    elif planned.changed:
+        yield f"{root.table}: no rows can be restored without losing other changes."
+    else:
+        yield f"{root.table}: nothing is left to revert."
     if planned.already:
         yield f"Already restored: {parts_text(planned.already)}."
     if planned.new:
@@ -277,7 +282,7 @@ def _revert_lines(reverter: BackfillReverter, planned: RevertPlan) -> Iterator[s
     for part, what in planned.changed.items():
         yield f"{part or root.table}: {what}. It would be lost, so this is refused without --leave-out-changed."
     code = reverter.lineage.code_version(root.asset)
-    if code == root.code_version and code is not None:
+    if planned.restored and code == root.code_version and code is not None:
         yield (
             f"{root.asset} still has code version {code}, which the next run uses for new changes. To compute them as "
             "before, deploy the earlier code first."
