@@ -91,10 +91,10 @@ def launch(  # noqa: PLR0913  # one per option
 
 
 def status(workplace: Workplace, backfill_id: str, *, watch: bool, as_json: bool) -> None:
-    """Print how far a backfill is; with ``watch``, repeat it until nothing is left to do."""
+    """Print how far a backfill is; with ``watch``, again after each change, until nothing is left to do."""
     desk = _desk(workplace)
     follower, staged = desk.follower(backfill_id), desk.staged(backfill_id)
-    shown_lines = 0
+    shown = ""
     while True:
         stages, reverted = follower.progress(), desk.reverted(backfill_id)
         text = (
@@ -102,10 +102,12 @@ def status(workplace: Workplace, backfill_id: str, *, watch: bool, as_json: bool
             if as_json
             else _text(progress_report(backfill_id, follower.status(), stages, staged, reverted))
         )
-        if shown_lines and sys.stdout.isatty():
-            click.echo(f"\x1b[{shown_lines}A\x1b[J", nl=False)
-        click.echo(text)
-        shown_lines = text.count("\n") + 1
+        if text != shown:
+            if shown and sys.stdout.isatty():
+                lines = shown.count("\n") + 1
+                click.echo(f"\x1b[{lines}A\x1b[J", nl=False)
+            click.echo(text)
+            shown = text
         if not watch or not any(stage.is_open for stage in stages):
             return
         time.sleep(_LOOK_SECONDS)

@@ -6,8 +6,16 @@ import io
 import sys
 
 import pytest
+from click.testing import CliRunner
 
+from dagster_ips.cli import backfills
+from dagster_ips.cli.main import main
 from dagster_ips.cli.progress import shown_before_each, shown_while
+from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
+from dagster_ips.core.backfill_progress import PartState, StageProgress
+from dagster_ips.orchestration.backfill.following import BackfillFollower
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.cli.idle_lake import IdleLake
 
 
 class Terminal(io.StringIO):
@@ -40,3 +48,17 @@ def test_progress_is_not_written_where_nobody_watches(monkeypatch: pytest.Monkey
     with shown_while("Loading"):
         pass
     assert stream.getvalue() == ""
+
+
+def test_a_watched_backfill_is_shown_again_only_after_a_change(
+    idle_lake: IdleLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = BackfillPlan("planned1", 0, (PlannedStage("daily", "media.daily", ("playback",), None),), ())
+    CursorStore(idle_lake.instance).set_backfill(LaunchedBackfill(plan, "me", 0, {}))
+    states = iter([PartState.PENDING, PartState.PENDING, PartState.RUNNING, PartState.RUNNING, PartState.DONE])
+    monkeypatch.setattr(BackfillFollower, "progress", lambda _: [StageProgress("daily", {"": next(states)})])
+    monkeypatch.setattr(backfills, "_LOOK_SECONDS", 0)
+    result = CliRunner().invoke(main, ["backfill", "status", "-f", str(idle_lake.file), plan.id, "--watch"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("Backfill planned1") == 3
+    assert next(states, None) is None
