@@ -35,6 +35,7 @@ from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.backfill.reports import (
     ShownTable,
     difference_report,
+    plan_report,
     progress_report,
     publication_report,
     revert_report,
@@ -199,7 +200,14 @@ def test_a_plan_has_no_numbers_for_what_follows_rows_that_were_never_computed(qu
     quiet.compute("a", "b")
     _, second = quiet.desk.plan("first", ["a"]).stages
     assert [(read.rows, read.at_most) for read in second.reads] == [(3, True)]
-    assert any("upper limits as long as first doesn't get more rows" in each for each in second.unknown)
+    assert any("upper limits as long as no earlier stage gets more rows" in each for each in second.unknown)
+
+
+def test_what_is_unknown_of_several_stages_is_said_once() -> None:
+    unknown = {"day": (), "by_account": ("its rows", "its reads"), "week": ("its rows.",)}
+    stages = tuple(PlannedStage(name, f"media.{name}", (), None, unknown=of) for name, of in unknown.items())
+    *_, said, _ = plan_report(BackfillPlan("planned1", 0, stages, ()))
+    assert said == "Unknown until it runs:\n  by_account, week: its rows.\n  by_account: its reads."
 
 
 def test_rows_from_before_an_input_was_added_are_not_taken_for_new_ones(quiet: QuietLake) -> None:

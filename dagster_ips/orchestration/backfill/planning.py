@@ -28,7 +28,8 @@ from dagster_ips.orchestration.declare.declarations import write_mode_of
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 
 _NOT_ALL = (
-    "only rows that really change are followed, so these numbers are upper limits as long as {} doesn't get more rows"
+    "only rows that really change are followed, so these numbers are upper limits as long as no earlier stage gets "
+    "more rows"
 )
 _NONE_YET = "its reads of {}, which has no rows in these partitions yet"
 _ANYWHERE = "which rows of {} change is unknown until it runs, so these numbers cover everything"
@@ -153,7 +154,7 @@ class _Planner:
         followed = {n: each for n, each in inputs.items() if each.upstream in self.stages and each.ref == MAIN}
         keys = self._partitions(followed.values()) if consumer.is_partitioned else None
         reads = [self._change_of(each) for each in followed.values()]
-        unknown = [_NOT_ALL.format(" or ".join(read.upstream for read in reads))]
+        unknown = [_NOT_ALL]
         unknown += [_NONE_YET.format(read.upstream) for read in reads if not read.files]
         unknown += _lookups_text(lineage, consumer.name, known)
         unknown += [_ANYWHERE.format(u) for u in self._anywhere(followed.values())]

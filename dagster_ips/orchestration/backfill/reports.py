@@ -50,9 +50,13 @@ def plan_report(plan: BackfillPlan) -> Report:
     changes = [f"  {stage.asset}: {each}." for stage in plan.stages for each in stage.code_changes]
     if changes:
         report.append("Differs from the code that made the existing rows:\n" + "\n".join(changes))
-    unknown = [f"  {stage.asset}: {each.rstrip('.')}." for stage in plan.stages for each in stage.unknown]
+    unknown: dict[str, list[str]] = {}
+    for stage in plan.stages:
+        for each in stage.unknown:
+            unknown.setdefault(each.rstrip("."), []).append(stage.asset)
     if unknown:
-        report.append("Unknown until it runs:\n" + "\n".join(unknown))
+        lines = [f"  {', '.join(stages)}: {each}." for each, stages in unknown.items()]
+        report.append("Unknown until it runs:\n" + "\n".join(lines))
     return [*report, f"To launch it: dagster-ips backfill launch {plan.id}"]
 
 
