@@ -40,6 +40,9 @@ def _lines(workplace: Workplace, story: AssetStory) -> Iterator[str]:
     yield f"{story.asset}: {first['mode']}, because {first['reason']}" if first else f"{story.asset}: captured nothing"
     for each in story.captures:
         yield f"  read       {_read(each)}"
+    if story.refresh:
+        strategy, why = story.refresh
+        yield f"  refreshed  {strategy}{f' ({why})' if why else ''}"
     if story.written:
         each = story.written
         gone = f", {each['rows_removed']} removed" if each["rows_removed"] != "0" else ""
@@ -107,6 +110,7 @@ def _as_json(workplace: Workplace, story: RunStory) -> dict[str, Any]:
             {
                 "asset": each.asset,
                 "captured": [dict(capture) for capture in each.captures],
+                "refresh": each.refresh and dict(zip(("strategy", "why_not_better"), each.refresh, strict=True)),
                 "written": each.written,
                 "skipped": each.skipped,
                 "published": each.published,

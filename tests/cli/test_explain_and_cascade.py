@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.log_lines import Event, LogLine
 from dagster_ips.exactly_once import effects
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -20,6 +21,22 @@ from tests.cli.idle_lake import IdleLake
 from tests.support.lake import events
 from tests.support.pipeline import materialize
 
+CAPTURE = {
+    "input": "playback",
+    "upstream": "playback",
+    "source": "media.playback",
+    "number": 2,
+    "mode": "incremental",
+    "reason": "it continues",
+    "from_exclusive": 1,
+    "from_ms": 0,
+    "to_inclusive": 2,
+    "to_ms": 1000,
+    "files": 9,
+    "rows": 2_949,
+    "bytes": 10_000,
+    "icdc_table": "ips.sums",
+}
 AUTOMATIC = {"dagster/sensor_name": "ips_automation"}
 
 
@@ -148,6 +165,22 @@ def test_many_cascades_are_listed_with_one_look_at_each_table(
     assert {each["cascade"]: each["started_by"] for each in listed}["another"] == "backfill another"
     assert f"media.playback (snapshot {head})" in listed[-1]["started_by"]
     assert sorted(looked) == ["media.daily", "media.playback"]
+
+
+@pytest.mark.parametrize(
+    ("why", "told"), [("this is the best strategy", "append"), ("no keys: x", "append (no keys: x)")]
+)
+def test_the_run_of_a_query_is_explained_with_its_strategy(idle_lake: IdleLake, why: str, told: str) -> None:
+    @dg.asset
+    def sums() -> dg.MaterializeResult[None]:
+        context = dg.AssetExecutionContext.get()
+        context.log.info(str(LogLine.of(Event.CAPTURE, asset="sums", **CAPTURE)))
+        return dg.MaterializeResult(metadata={"refresh": "append", "refresh, why not better": why})
+
+    run = dg.materialize([sums], instance=idle_lake.instance)
+    assert f"\n  refreshed  {told}\n" in idle_lake.says("explain", run.run_id)
+    (asset,) = json.loads(idle_lake.says("explain", run.run_id, "--json"))["assets"]
+    assert asset["refresh"]["strategy"] == "append"
 
 
 def test_unknown_runs_and_cascades_are_refused_with_advice(terminal: Terminal) -> None:

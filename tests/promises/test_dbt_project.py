@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 import dagster_ips as ips
-from dagster_ips.orchestration.declare.past_refreshes import REFRESH
+from dagster_ips.orchestration.declare.maintained_rows import REFRESH
 from tests.support.dbt_manifest import manifest, model, seed, source
 from tests.support.lake import Lake, events
 from tests.support.lake_catalog import catalog_resource

@@ -16,7 +16,7 @@ import dagster as dg
 
 import dagster_ips as ips
 from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
-from dagster_ips.orchestration.declare.past_refreshes import REFRESH
+from dagster_ips.orchestration.declare.maintained_rows import REFRESH
 from tests.histories.composed.fuzz import new_assets
 from tests.support.lake import Lake
 from tests.support.lake_catalog import catalog_resource

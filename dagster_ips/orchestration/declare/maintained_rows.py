@@ -10,6 +10,11 @@ from dagster_ips.core.write_mode import WriteMode
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame
 
+REFRESH, WHY_NOT_BETTER = "refresh", "refresh, why not better"
+"""Metadata of a run: the strategy that it used, and why not a better one."""
+IS_BEST = "this is the best strategy"
+"""Why not, if there is none."""
+
 
 @dataclass(frozen=True)
 class MaintainedRows:

@@ -7,10 +7,11 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_ips.orchestration.declare.maintained_rows import REFRESH
 from dagster_ips.query.maintenance_plan import Strategy
 from dagster_ips.query.refresh_choice import PastRefresh
 
-REFRESH, ROWS = "refresh", "refresh, rows of sources"
+ROWS = "refresh, rows of sources"
 SHARE = "refresh, shares of rows that changed, added up over its sources"
 WRITE_SECONDS = "write and publish seconds"
 _MOST = 20

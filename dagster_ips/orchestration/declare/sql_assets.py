@@ -16,7 +16,7 @@ from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.declare.declarations import WRITE, incremental
 from dagster_ips.orchestration.declare.declarations import table as its_table
-from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
+from dagster_ips.orchestration.declare.maintained_rows import IS_BEST, REFRESH, WHY_NOT_BETTER, MaintainedRows
 from dagster_ips.view import IcdcView
 
 if TYPE_CHECKING:
@@ -119,10 +119,10 @@ def sql_asset(  # noqa: PLR0913  # independent parameters
         run = query_run.QueryRun(name, query, policy, [views[each] for each in inputs], past)
         found, step = run.result()
         shown: dict[str, Any] = {
-            past_refreshes.REFRESH: str(step.strategy),
+            REFRESH: str(step.strategy),
             past_refreshes.SHARE: run.share,
             past_refreshes.ROWS: run.rows,
-            "refresh, why not better": step.reason or "this is the best strategy",
+            WHY_NOT_BETTER: step.reason or IS_BEST,
         }
         if foreseen := list(run.foreseen()):  # Dagster has no empty table.
             shown["refresh, by kind of change"] = _table(upstreams, foreseen)

@@ -10,6 +10,7 @@ import dagster as dg
 
 from dagster_ips.core.log_lines import Event, LogLine
 from dagster_ips.errors import UnknownRunError
+from dagster_ips.orchestration.declare.maintained_rows import IS_BEST, REFRESH, WHY_NOT_BETTER
 from dagster_ips.orchestration.run.cascade_tag import CASCADE_TAG
 
 _MOST_RUNS = 1000
@@ -19,11 +20,13 @@ _MOST_RUNS = 1000
 class AssetStory:
     """What a run did for one asset. ``captures`` has one log line per input, ``commits`` one per upstream.
 
-    ``errors`` say why the asset failed, the innermost cause first.
+    ``refresh`` is the strategy by which the table of a query was brought up to date, with why it wasn't a better one,
+    empty if there is none. ``errors`` say why the asset failed, the innermost cause first.
     """
 
     asset: str
     captures: list[Mapping[str, str]] = field(default_factory=list)
+    refresh: tuple[str, str] | None = None
     written: Mapping[str, str] | None = None
     published: Mapping[str, str] | None = None
     skipped: Mapping[str, str] | None = None
@@ -50,6 +53,12 @@ class AssetStory:
         if any(each["input"] == line.values["input"] for each in self.captures):
             self.captures, self.commits = [], []
             self.written = self.published = self.skipped = None
+
+    def refreshed(self, metadata: Mapping[str, dg.MetadataValue[Any]]) -> None:
+        """Process the metadata of the asset's materialization, which doesn't mention a strategy without a query."""
+        strategy, why = (getattr(metadata.get(name), "value", None) for name in (REFRESH, WHY_NOT_BETTER))
+        if strategy is not None:
+            self.refresh = str(strategy), "" if why in (None, IS_BEST) else str(why)
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,8 @@ def story_of(instance: dg.DagsterInstance, run_id: str) -> RunStory:
                 stories.setdefault(asset, AssetStory(asset)).follow(line)
         elif event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED and event.step_key:
             steps.setdefault(event.step_key, []).append(_name(event.asset_key))
+        elif (made := entry.asset_materialization) is not None and (story := stories.get(_name(made.asset_key))):
+            story.refreshed(made.metadata)
         elif event.event_type is dg.DagsterEventType.STEP_FAILURE and event.step_key:
             for asset in steps.get(event.step_key, []):
                 failed = stories.setdefault(asset, AssetStory(asset))
