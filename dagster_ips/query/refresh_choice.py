@@ -54,11 +54,14 @@ class PastRefresh:
 def share_of_rows(sizes: Iterable[SourceSize]) -> float:
     """The sum of the shares of changed rows over the changed sources; 1 for a source of unknown size.
 
+    It is rounded to four digits. Earlier runs' shares, which are in their metadata, are compared with it.
+
     Example:
-        >>> share_of_rows([SourceSize(900, 1000), SourceSize(1, None)])
-        1.9
+        >>> share_of_rows([SourceSize(900, 1000), SourceSize(1, None)]), share_of_rows([SourceSize(2, 30_000)])
+        (1.9, 6.667e-05)
     """
-    return sum(min(1.0, size.changed_rows / size.rows) if size.rows else 1.0 for size in sizes)
+    share = sum(min(1.0, size.changed_rows / size.rows) if size.rows else 1.0 for size in sizes)
+    return float(f"{share:.4g}")
 
 
 def why_full_is_cheaper(
