@@ -63,13 +63,23 @@ def _read(each: Mapping[str, str]) -> str:
     end = _at(each, "to_inclusive", "to_ms")
     start = _at(each, "from_exclusive", "from_ms")
     between = f"after {start} up to {end}" if start else f"everything up to {end}"
-    files, rows = counted(int(each["files"]), "file"), counted(int(each["rows"]), "row")
-    what = f"{files}, {rows}, {size_text(int(each['bytes']))}"
+    what = _files(each)
     partitions = f", for {counted(int(each['partitions']), 'partition')}" if "partitions" in each else ""
     return (
         f"{each['input']} ({each['source']}), capture {each['number']}: {between if end else 'no snapshot yet'}: {what}"
         f"{partitions}, as {each['icdc_table']}"
     )
+
+
+def _files(each: Mapping[str, str]) -> str:
+    """How many files and rows; those that were added apart from the others, as Dagster's UI counts only the former."""
+    files, rows, size = int(each["files"]), int(each["rows"]), size_text(int(each["bytes"]))
+    files_added, rows_added = int(each.get("files_added", files)), int(each.get("rows_added", rows))
+    if files_added == files:
+        return f"{counted(files, 'file')}, {counted(rows, 'row')}, {size}"
+    added = f"{counted(files_added, 'file')} added ({counted(rows_added, 'row')})"
+    others, rows_of_others = counted(files - files_added, "file"), counted(rows - rows_added, "row")
+    return f"{added}, {others} removed or with deleted rows ({rows_of_others}), together {size}"
 
 
 def _at(each: Mapping[str, str], snapshot: str, ms: str) -> str | None:

@@ -33,7 +33,9 @@ CAPTURE = {
     "to_inclusive": 2,
     "to_ms": 1000,
     "files": 9,
+    "files_added": 6,
     "rows": 2_949,
+    "rows_added": 1_472,
     "bytes": 10_000,
     "icdc_table": "ips.sums",
 }
@@ -65,6 +67,7 @@ def test_a_run_is_explained_from_what_it_read_to_what_it_committed(terminal: Ter
     (read,) = daily["captured"]
     assert (read["from_exclusive"], read["to_inclusive"]) == (str(before), str(after))
     assert (read["files"], read["rows"]) == ("1", "3")
+    assert (read["files_added"], read["rows_added"]) == ("1", "3")
     target = lake.catalog.load("media.daily", asset="test")
     assert daily["published"]["snapshot"] == str(target.head_snapshot_id())
     assert daily["written"]["rows_added"] == "3"
@@ -181,6 +184,16 @@ def test_the_run_of_a_query_is_explained_with_its_strategy(idle_lake: IdleLake, 
     assert f"\n  refreshed  {told}\n" in idle_lake.says("explain", run.run_id)
     (asset,) = json.loads(idle_lake.says("explain", run.run_id, "--json"))["assets"]
     assert asset["refresh"]["strategy"] == "append"
+
+
+def test_files_that_were_added_are_counted_apart(idle_lake: IdleLake) -> None:
+    @dg.asset
+    def sums() -> None:
+        dg.AssetExecutionContext.get().log.info(str(LogLine.of(Event.CAPTURE, asset="sums", **CAPTURE)))
+
+    run = dg.materialize([sums], instance=idle_lake.instance)
+    said = idle_lake.says("explain", run.run_id)
+    assert "6 files added (1,472 rows), 3 files removed or with deleted rows (1,477 rows), together 10.0 kB" in said
 
 
 def test_unknown_runs_and_cascades_are_refused_with_advice(terminal: Terminal) -> None:
