@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import WEIGHT
@@ -20,7 +21,13 @@ from dagster_ips.exactly_once.capture.icdc_parameters import parameters
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg.affected_partitions import AffectedPartitions, affected_partitions
-from dagster_ips.iceberg.column_ranges import change_range, partition_values, require_column, require_plain_column
+from dagster_ips.iceberg.column_ranges import (
+    change_range,
+    change_ranges,
+    partition_values,
+    require_column,
+    require_plain_column,
+)
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.changelog import (
@@ -50,6 +57,8 @@ from dagster_ips.spark.plans import marked
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame, SparkSession
 
+_MOST_RANGES = 16
+"""Into how many ranges a condition on changed values is divided: between them, Iceberg can skip files."""
 _SEVERAL = 2
 _NUMBERS = itertools.count(1)
 
@@ -544,10 +553,13 @@ class IcdcView:
     def _pruning(self, column: str) -> Predicate:
         values = partition_values(self._captured.files.changes, self._captured.source, column)
         if values is None or len(values) > MOST_LITERALS:
-            try:
-                return self._range(column).between(column)
-            except UnorderedColumnError:
+            if self._is_whole:
                 return ChangeRange.everything(column).between(column)
+            try:
+                ranges = change_ranges(self._captured.files.changes, self._captured.source, column, most=_MOST_RANGES)
+            except UnorderedColumnError:
+                ranges = [ChangeRange.everything(column)]
+            return reduce(or_, [found.between(column) for found in ranges], Predicate("FALSE"))
         # Never IN: Iceberg fails on it if a partition of a string column is null.
         name, known = quoted(column), sorted(value for value in values if value is not None)
         conditions = [equals(name, value) for value in known]

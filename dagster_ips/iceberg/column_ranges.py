@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import struct
 import unicodedata
+from collections.abc import Sequence
 from decimal import Context, Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,49 @@ def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> Ch
     field = require_plain_column(metadata, column)
     if field is None or not can_prune(field):
         return ChangeRange.everything(column) if changes.touched else ChangeRange.nothing(column)
+    bounds, exact, has_null = _bounds(changes, metadata, field)
+    kind = RangeKind.EXACT if exact else RangeKind.BOUNDED
+    return ChangeRange.of(column, bounds, kind=kind, has_null=has_null)
+
+
+def change_ranges(changes: ChangeSet, metadata: TableMetadata, column: str, *, most: int) -> list[ChangeRange]:
+    """Up to ``most`` ranges that together hold the values of ``column`` over the files of ``changes``, in their order.
+
+    Between two of them there is no value. No file gives no range; files without bounds give a single one.
+
+    Raises:
+        As for ``change_range``.
+    """
+    field = require_plain_column(metadata, column)
+    if field is None or not can_prune(field):
+        return [ChangeRange.everything(column)] if changes.touched else []
+    bounds, _, has_null = _bounds(changes, metadata, field)
+    spans = [] if any(None in pair for pair in bounds) else _apart(bounds)
+    if len(spans) <= 1:
+        found = ChangeRange.of(column, bounds, kind=RangeKind.BOUNDED, has_null=has_null)
+        return [] if found.is_empty else [found]
+    size = -(-len(spans) // most)
+    parts = [spans[at : at + size] for at in range(0, len(spans), size)]
+    return [
+        ChangeRange.of(column, part, kind=RangeKind.BOUNDED, has_null=has_null and part is parts[0]) for part in parts
+    ]
+
+
+def _apart(bounds: Sequence[tuple[Any, Any]]) -> list[tuple[Bound | None, Bound | None]]:
+    """The intervals in their order, with those that overlap united."""
+    spans: list[tuple[Any, Any]] = []
+    for lower, upper in sorted(bounds):
+        if spans and lower <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], upper)
+        else:
+            spans.append((lower, upper))
+    return spans
+
+
+def _bounds(
+    changes: ChangeSet, metadata: TableMetadata, field: NestedField
+) -> tuple[list[tuple[Bound | None, Bound | None]], bool, bool]:
+    """The bounds of each file that has values, whether partitions alone gave them, and whether there may be nulls."""
     exact = not (changes.may_remove_rows or changes.has_deletes)
     has_null = False
     bounds: list[tuple[Bound | None, Bound | None]] = []
@@ -62,8 +106,7 @@ def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> Ch
             is_float = isinstance(field.field_type, types.FloatType | types.DoubleType)
             upper = None if is_float else column_bound(file.upper_bounds, field)
             bounds.append((column_bound(file.lower_bounds, field), upper))
-    kind = RangeKind.EXACT if exact else RangeKind.BOUNDED
-    return ChangeRange.of(column, bounds, kind=kind, has_null=has_null)
+    return bounds, exact, has_null
 
 
 @cache

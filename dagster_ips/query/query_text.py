@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import sqlglot
 from sqlglot import exp
@@ -89,6 +90,24 @@ class Query:
         group = self.tree.args.get("group") if isinstance(self.tree, exp.Select) else None
         columns = [_column_grouped_by(each, self.tree.selects) for each in group.expressions] if group else []
         return () if None in columns else tuple(name for name in columns if name)
+
+    @cached_property
+    def compared_columns(self) -> frozenset[str]:
+        """The names of the columns that it compares with others for equality, of whichever table, in lower case.
+
+        Example:
+            >>> text = "SELECT a FROM t JOIN u ON t.K = u.i JOIN v USING (w) WHERE c IN (SELECT d FROM x WHERE e = 1)"
+            >>> sorted(read(text).compared_columns)
+            ['c', 'd', 'i', 'k', 'w']
+        """
+        names = [each.name for join in self.tree.find_all(exp.Join) for each in join.args.get("using") or ()]
+        for each in self.tree.find_all(exp.EQ, exp.NullSafeEQ):
+            if isinstance(each.left, exp.Column) and isinstance(each.right, exp.Column):
+                names += [each.left.name, each.right.name]
+        for found in self.tree.find_all(exp.In):
+            if query := found.args.get("query"):
+                names += [found.this.name, *query.unnest().named_selects]
+        return frozenset(name.lower() for name in names)
 
     def over(self, names: Mapping[int, str]) -> str:
         """The text as it was given, but over other tables: ``names`` has the name for each source."""

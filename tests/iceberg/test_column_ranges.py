@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import math
 import struct
@@ -48,7 +49,7 @@ from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.column_ranges import change_range, partition_values
+from dagster_ips.iceberg.column_ranges import change_range, change_ranges, partition_values
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.state.store import MemoryEdgeStore
 from tests.iceberg.sources import TABLE, TARGET, Source, numbered
@@ -226,6 +227,36 @@ def test_a_range_of_any_type_includes_every_changed_row_and_is_exact_if_marked_e
                 assert found[f"c{i}"] == ChangeRange.everything(f"c{i}")
             else:
                 check_range(found[f"c{i}"], [row[i] for rows in appends for row in rows])
+
+
+@settings(max_examples=12, deadline=None)
+@given(appends=st.lists(rows_of_any_type, min_size=1, max_size=5), most=st.sampled_from([1, 2, 16]))
+def test_several_ranges_include_every_changed_row_and_are_apart(
+    appends: list[list[tuple[Any, ...]]], most: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table = EveryType(Path(folder))
+        for rows in appends:
+            table.append(rows)
+        captured = table.capture()
+        for i, (kind, *_) in enumerate(KINDS):
+            found = change_ranges(captured.files.changes, captured.source, f"c{i}", most=most)
+            values = [row[i] for rows in appends for row in rows]
+            if isinstance(kind, UNORDERED):
+                assert found == [ChangeRange.everything(f"c{i}")]
+                continue
+            assert 1 <= len(found) <= most
+            assert all(any(holds(each, value) for each in found) for value in values)
+            for one, other in itertools.pairwise(found):
+                assert one.upper < other.lower  # type: ignore[operator]  # values of one column
+
+
+def holds(found: ChangeRange, value: Any) -> bool:  # noqa: ANN401  # of any type
+    if value is None:
+        return found.has_null
+    if value != value:  # noqa: PLR0124  # NaN, greater than every number in Spark
+        return found.highest is None
+    return (found.lowest is None or found.lowest <= value) and (found.highest is None or value <= found.highest)
 
 
 @pytest.mark.parametrize("column", ["n0", "n1", "n2"])

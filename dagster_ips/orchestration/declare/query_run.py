@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import WEIGHT, shown
 from dagster_ips.core.capture import Mode
-from dagster_ips.core.ranges import quoted
+from dagster_ips.core.ranges import Predicate, quoted
 from dagster_ips.core.spark_plan import PlanUnreadableError
 from dagster_ips.core.write_mode import Append, Combine, Replace, ReplaceKeys
 from dagster_ips.errors import AggregateError, QueryNotDerivedError, UnresolvedQueryError
@@ -237,10 +238,15 @@ class QueryRun:
                 assert was is not None  # noqa: S101  # a step reads only known previous states
                 frames[before(source)] = _shown(view, was)
             if added(source) in reads:
-                frames[added(source)] = _shown(view, view.added)
+                frames[added(source)] = _shown(view, self._within(view, view.added))
             if removed(source) in reads:
-                frames[removed(source)] = _shown(view, view.removed)
+                frames[removed(source)] = _shown(view, self._within(view, view.removed))
         return query_over(self.views[0].session, text, frames, asset=self.asset)
+
+    def _within(self, view: IcdcView, rows: DataFrame) -> DataFrame:
+        """``rows``, with a condition that all of them meet: Spark also applies it to what they are joined with."""
+        compared = [name for name in view.columns if name.lower() in self.query.compared_columns]
+        return rows.where(reduce(and_, [view.change.pruning(name) for name in compared], Predicate("TRUE")))
 
 
 def _shown(view: IcdcView, rows: DataFrame) -> DataFrame:
