@@ -18,7 +18,7 @@ from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quote
 from dagster_ips.errors import DeclarationError, UnorderedColumnError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.icdc_parameters import parameters
-from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
+from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, KnownChange, TakenFrame
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg.affected_partitions import AffectedPartitions, affected_partitions
 from dagster_ips.iceberg.column_ranges import (
@@ -101,6 +101,7 @@ class IcdcView:
         self._taken = Taken()
         self._kept: list[DataFrame] = []
         self._net_uses = 0
+        self._known = KnownChange()
 
     @property
     def session(self) -> SparkSession:
@@ -392,6 +393,7 @@ class IcdcView:
             icdc_table=self._name_in_plans,
             is_asked=self._taken.is_asked,
             began_late=self._captured.tracked.start is not Everywhere.ALL,
+            known=self._known,
             types={each.name: each.kind for each in self._captured.source.struct.fields if isinstance(each.kind, str)},
         )
 

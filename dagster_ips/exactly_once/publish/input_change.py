@@ -67,6 +67,13 @@ class TakenFrame:
         return f"{self.frame}({', '.join(self.keys)})" if self.keys else self.frame
 
 
+@dataclass(slots=True)
+class KnownChange:
+    """What was found out about an input's changed rows, so that no job looks for it again; None if nothing did."""
+
+    removes_rows: bool | None = None
+
+
 @dataclass(frozen=True)
 class InputChange:
     """What a writer needs to know about one input: what changed, and what of it the result is made of.
@@ -76,8 +83,8 @@ class InputChange:
     expired by then. ``pruning`` returns a condition that every row meets whose value of a column occurs in the change.
     ``table`` is the upstream's table and ``icdc_table`` the change's, as plans show them. ``is_asked`` says that the
     asset asked which values changed: for ranges, partitions or parameters. ``began_late``: rows from before the
-    consumer's ``start`` were left out. ``types`` are the Iceberg types of the
-    columns that aren't nested.
+    consumer's ``start`` were left out. ``types`` are the Iceberg types of the columns that aren't nested. ``known`` is
+    shared by all that one view gives.
     """
 
     upstream: str
@@ -96,6 +103,7 @@ class InputChange:
     is_asked: bool = False
     began_late: bool = False
     types: Mapping[str, str] = field(default_factory=dict)
+    known: KnownChange = field(default_factory=KnownChange, compare=False)
 
     @property
     def net(self) -> NetRows:
@@ -114,11 +122,15 @@ class InputChange:
 
     def has_no_change(self) -> bool:
         """Whether no row changed; runs a job only if files changed whose rows may all be the same as before."""
+        if self.known.removes_rows:
+            return False
         return self.is_empty or (self.may_remove_rows and self.net.rows.isEmpty())
 
     def removes_rows(self) -> bool:
         """Whether a row was removed; runs a job only if files changed whose rows may all be the same as before."""
-        return self.may_remove_rows and not removed(self.net).isEmpty()
+        if self.known.removes_rows is None:
+            self.known.removes_rows = self.may_remove_rows and not removed(self.net).isEmpty()
+        return self.known.removes_rows
 
     @property
     def is_whole(self) -> bool:

@@ -333,7 +333,7 @@ class Result:
         for change in self.inputs:
             if is_weighted and self.unchanged.issuperset(self.looked_up):
                 return
-            if change.fragments and change.may_remove_rows and not removed(change.net).isEmpty():
+            if change.fragments and change.removes_rows():
                 tables = ", ".join(each for each in self.looked_up if each not in self.unchanged)
                 raise RemovedRowsError(
                     table=branch.table,
