@@ -135,6 +135,31 @@ def test_rows_removed_upstream_leave_their_partitions_and_no_other(lake: Lake, i
     assert lake.rows("media.whole_days") == Counter((date, 1) for _, date, _, _ in left)
 
 
+def test_a_new_partition_runs_with_one_that_lost_a_row_by_a_deletion_vector(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(
+        partitions_def=DAYS,
+        ins={"playback": ips.incremental()},
+        metadata=ips.append(remove_on=["event_date", "event_id"])
+        | ips.table("media.kept_days")
+        | {"partition_expr": "event_date"},
+    )
+    def kept_days(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    definitions = partitioned(lake.folder, lake.spark_folder, kept_days)
+    lake.create_playback(days(0, 1))
+    properties = "'format-version'='3', 'write.delete.mode'='merge-on-read'"
+    lake.sql(f"ALTER TABLE lake.media.playback SET TBLPROPERTIES ({properties})")
+    run(definitions, instance, "kept_days", key(0))
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id IN (1, 12)")
+
+    run(definitions, instance, "kept_days", key(0), key(1), **SENSOR)
+
+    assert lake.rows("media.kept_days") == lake.rows("media.playback")
+
+
 @dg.asset(
     partitions_def=DAYS,
     ins={"playback": ips.incremental()},

@@ -26,6 +26,7 @@ from dagster_ips.iceberg.manifests import (
     ManifestEntry,
     ManifestRow,
     Status,
+    content_of,
     may_hold_live_files,
     read_manifest_list,
 )
@@ -103,7 +104,10 @@ def author_icdc_table(  # noqa: PLR0913  # all are independent
     hidden = author.manifests(captured.hidden)
     restored = captured.restored and bool(hidden)
     files = (*captured.changes.added, *captured.changes.hidden) if restored else captured.changes.added
-    main = author.snapshot([*fresh, *rewritten, *(hidden if restored else ()), *deletes], files)
+    # A manifest of deletes that is taken as it is comes with all others: no deletion vector may be listed twice.
+    are_listed = any(content_of(row) is Content.DELETES for row in captured.whole)
+    others = [] if are_listed else deletes
+    main = author.snapshot([*fresh, *rewritten, *(hidden if restored else ()), *others], files)
     tags = {}
     if head and not source.shows_current_schema(head):
         live = [row for row in read_manifest_list(storage, head, table=source.table) if may_hold_live_files(row)]
@@ -111,8 +115,8 @@ def author_icdc_table(  # noqa: PLR0913  # all are independent
     if captured.changes.may_remove_rows:
         tags |= {
             Tag.BEFORE: author.snapshot(author.manifests((*captured.before.data, *captured.before.deletes))),
-            Tag.AFTER: author.snapshot([*fresh, *rewritten, *hidden, *deletes]),
-            Tag.FRESH: author.snapshot([*fresh, *deletes]),
+            Tag.AFTER: author.snapshot([*fresh, *rewritten, *hidden, *others]),
+            Tag.FRESH: author.snapshot([*fresh, *others]),
             Tag.REWRITTEN: author.snapshot([*rewritten, *hidden, *deletes]),
         }
     metadata = author.metadata(main, tags, properties)
