@@ -393,6 +393,7 @@ class IcdcView:
             icdc_table=self._name_in_plans,
             is_asked=self._taken.is_asked,
             began_late=self._captured.tracked.start is not Everywhere.ALL,
+            is_later_part=self._captured.capture.bite is not None and self._captured.capture.bite.first > 0,
             known=self._known,
             types={each.name: each.kind for each in self._captured.source.struct.fields if isinstance(each.kind, str)},
         )

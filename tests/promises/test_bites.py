@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.core.backlog import is_pending
 from dagster_ips.core.edge import Edge
-from dagster_ips.errors import DeclarationError
+from dagster_ips.errors import DeclarationError, UnfollowedChangeError
 from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Event, Lake, events
@@ -192,6 +192,30 @@ def forget(instance: dg.DagsterInstance, edge: Edge) -> None:
     storage = instance.daemon_cursor_storage
     assert storage
     storage.set_cursor_values({f"dagster_ips:edge:{edge.id}": ""})
+
+
+def test_an_input_that_is_only_joined_may_be_read_in_bites(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(
+        ins={"playback": ips.incremental(max_files=2), "account": ips.incremental(max_files=1)},
+        metadata=ips.append() | ips.table("media.with_plan"),
+    )
+    def with_plan(playback: ips.IcdcView, account: ips.IcdcView) -> DataFrame:
+        return playback.added.join(account.source, "account", "left").select("event_id", "plan")
+
+    account = ips.iceberg_asset("account", table="media.account")
+    definitions = pipeline(lake.folder, lake.spark_folder, with_plan, account)
+    lake.create_playback(days(5))
+    lake.sql("CREATE TABLE lake.media.account (account STRING, plan STRING)")
+    for number in range(4):
+        lake.sql(f"INSERT INTO lake.media.account VALUES ('a{number}', 'p{number}')")
+    joined = "SELECT event_id, plan FROM lake.media.playback LEFT JOIN lake.media.account USING (account)"
+
+    drain(definitions, instance, "with_plan")
+    assert lake.rows("media.with_plan") == Counter(tuple(row) for row in lake.sql(joined).collect())
+
+    lake.sql("INSERT INTO lake.media.account VALUES ('a9', 'p9')")
+    with pytest.raises(UnfollowedChangeError):
+        run(definitions, instance, "with_plan")
 
 
 def test_an_append_that_joins_bites_with_rows_of_later_bites_is_refused(

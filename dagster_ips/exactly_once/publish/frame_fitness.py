@@ -233,7 +233,9 @@ def require_followed(inputs: Sequence[InputChange], made: Provenance, write_mode
         if isinstance(write_mode, OverwriteWhere):
             is_followed = change.upstream in asked or not asked
         else:
-            is_followed = change.upstream in joined or any(t.frame is not Frame.SOURCE for t in seen.taken)
+            # An input that is read in parts has the same source in all of them.
+            is_followed = change.upstream in joined or (change.is_later_part and bool(seen.taken))
+            is_followed |= any(t.frame is not Frame.SOURCE for t in seen.taken)
         if not is_followed and not change.has_no_change():
             raise UnfollowedChangeError(table, change.upstream, is_only_input=len(inputs) == 1)
 

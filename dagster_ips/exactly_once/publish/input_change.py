@@ -83,8 +83,9 @@ class InputChange:
     expired by then. ``pruning`` returns a condition that every row meets whose value of a column occurs in the change.
     ``table`` is the upstream's table and ``icdc_table`` the change's, as plans show them. ``is_asked`` says that the
     asset asked which values changed: for ranges, partitions or parameters. ``began_late``: rows from before the
-    consumer's ``start`` were left out. ``types`` are the Iceberg types of the columns that aren't nested. ``known`` is
-    shared by all that one view gives.
+    consumer's ``start`` were left out. ``is_later_part``: earlier runs have consumed other files of the same change,
+    with the same ``source``. ``types`` are the Iceberg types of the columns that aren't nested. ``known`` is shared by
+    all that one view gives.
     """
 
     upstream: str
@@ -102,6 +103,7 @@ class InputChange:
     icdc_table: str
     is_asked: bool = False
     began_late: bool = False
+    is_later_part: bool = False
     types: Mapping[str, str] = field(default_factory=dict)
     known: KnownChange = field(default_factory=KnownChange, compare=False)
 
