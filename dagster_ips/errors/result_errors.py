@@ -161,7 +161,10 @@ class UntracedResultError(IpsError):
 
 @dataclass(eq=False)
 class UnfollowedChangeError(IpsError):
-    """An input changed, but the result ignores its change, which would still count as consumed."""
+    """An input changed, but the result ignores its change, which would still count as consumed.
+
+    ``in_full_run``: the result reads nothing but its inputs' sources, so it would ignore every change.
+    """
 
     table: str
     upstream: str
