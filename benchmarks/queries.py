@@ -22,13 +22,14 @@ from tests.query.maintained_tables import MaintainedTables, strategy_of, tempora
 from tests.query.tpch_on_spark import made
 from tests.support.lake import Lake
 
-SCALE, SHARES = 3, (0.1, 1, 10)
+SCALE, SHARES = 10, (0.1, 1, 10)
+MEMORY = "4g"
 ORDERED = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
-"""The tables that change, and the columns that their files are sorted by."""
-FILE_BYTES = 4 * 2**20
-"""How large the files of orders and lineitem are, so that each has a dozen or more, sorted by the order's key."""
+"""The tables that change, and the columns that they are sorted by."""
+FILE_BYTES = 32 * 2**20
+"""How large the files are, so that orders and lineitem have dozens of them, sorted by the order's key."""
 WARM_UP = (0.1, 0.1, 0.1)
-"""The percentages of rows that change before anything is measured, so that the JVM has compiled most of its code."""
+"""The percentages of rows that change in incremental runs before anything is measured: the JVM compiles its code."""
 FEW = (1, 3, 4, 13, 17, 18)
 """The queries that are measured without ``--full``: some of each kind."""
 
@@ -76,17 +77,6 @@ def _cost(tables: MaintainedTables, pid: int, name: str) -> Cost:
     return Cost(took, strategy_of(result, name), float(str(share)))
 
 
-def arrange(lake: Lake) -> None:
-    """Sort orders and lineitem by the order's key, as they arrive, and let deletes only mark rows."""
-    for name, key in ORDERED.items():
-        lake.sql(f"ALTER TABLE lake.media.{name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
-        options = f"map('rewrite-all', 'true', 'target-file-size-bytes', '{FILE_BYTES}')"
-        lake.sql(
-            f"CALL lake.system.rewrite_data_files(table => 'media.{name}', strategy => 'sort', "
-            f"sort_order => '{key}', options => {options})"
-        ).collect()
-
-
 def refresh(lake: Lake, share: float, seed: int) -> None:
     """Insert ``share`` percent of new orders, with their items, and delete as many of the oldest."""
     oldest = f"percentile_approx(o_orderkey, {share / 100}, 100000)"
@@ -107,14 +97,17 @@ def _cpu_seconds(pid: int) -> float:
 def measured(*, is_full: bool) -> dict[str, dict[str, dict[str, object]]]:
     """The figures by query and by the percentage of rows that changed."""
     found: dict[str, dict[str, dict[str, object]]] = {}
-    with temporary_lake(quick=False) as (lake, instance):
-        tables = made(lake, instance, SCALE, Random(1))
-        tables.spark_config = {}
-        arrange(lake)
+    with temporary_lake(quick=False, driver_memory=MEMORY) as (lake, instance):
+        tables = made(lake, instance, SCALE, Random(1), file_bytes=FILE_BYTES)
+        tables.spark_config, tables.driver_memory = {}, MEMORY
+        for name in ORDERED:  # Deletes only mark rows.
+            lake.sql(f"ALTER TABLE lake.media.{name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
         chosen = {name: text for name, text in tables.texts.items() if is_full or int(name[1:]) in FEW}
         tables.texts = chosen
         again = {f"{name}_full": text for name, text in chosen.items()}
-        everything = MaintainedTables(lake, instance, again, tables.sources, "full", spark_config={})
+        everything = MaintainedTables(
+            lake, instance, again, tables.sources, "full", spark_config={}, driver_memory=MEMORY
+        )
         pair, pid = Pair(tables, everything), lake.server.pid
         for name in chosen:
             pair.costs(pid, name)
@@ -123,9 +116,11 @@ def measured(*, is_full: bool) -> dict[str, dict[str, dict[str, object]]]:
         for number, share in enumerate([*WARM_UP, *SHARES]):
             refresh(lake, share, seed=number)
             for name in chosen:
+                if number < len(WARM_UP):
+                    said(f"{name}, warming up: {_cost(tables, pid, name).cpu_seconds:.1f} s")
+                    continue
                 one, other = pair.costs(pid, name)
-                if one.strategy == Strategy.NOTHING or number < len(WARM_UP):
-                    said(f"{name}, warming up: {one.cpu_seconds:.1f} and {other.cpu_seconds:.1f} s")
+                if one.strategy == Strategy.NOTHING:
                     continue
                 chooses = why_full_is_cheaper(Strategy(one.strategy), one.share) is None
                 found[name][str(share)] = {

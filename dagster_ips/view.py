@@ -40,6 +40,7 @@ from dagster_ips.spark.changelog import (
     only_added,
     removed,
     weighted,
+    with_deleted_rows,
     with_live_rows,
 )
 from dagster_ips.spark.frames import (
@@ -389,6 +390,7 @@ class IcdcView:
             make_source=lambda: self._source,
             partitions=self._affected_partitions,
             pruning=self._pruning,
+            may_be_null=self._may_be_null,
             table=f"{self._catalog}.{self._captured.source.table}",
             icdc_table=self._name_in_plans,
             is_asked=self._taken.is_asked,
@@ -406,6 +408,10 @@ class IcdcView:
         view = IcdcView(captured, self._session, self._catalog, weighs_live_rows=self._weighs_live_rows)
         view._taken = self._taken
         return view
+
+    def expect_reads(self) -> None:
+        """Let Spark cache the changed rows from their first use on, as they will be read again. For SQL assets."""
+        self._used_net(_SEVERAL)
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """``frame``, which Spark caches once it is computed, until this view is released. For SQL assets."""
@@ -490,16 +496,19 @@ class IcdcView:
         fresh = self._tagged(Tag.FRESH) if files.fresh or files.whole else None
         if not self._is_compared:  # None of the added files can hold a row that was there before.
             return all_apart(self._tagged(Tag.BEFORE), fresh)
-        return net_rows(self._tagged(Tag.BEFORE), self._tagged(Tag.REWRITTEN), fresh)
+        before, rewritten = (self._tagged(tag, with_deleted=bool(files.hidden)) for tag in (Tag.BEFORE, Tag.REWRITTEN))
+        return net_rows(before, rewritten, fresh, hidden=[entry.path for entry in files.hidden[:MOST_LITERALS]])
 
     @property
     def _ignores_removed(self) -> bool:
         return self._captured.policies.on_removed is OnRemoved.IGNORE
 
-    def _tagged(self, tag: Tag) -> DataFrame:
+    def _tagged(self, tag: Tag, *, with_deleted: bool = False) -> DataFrame:
+        """The rows of a tag; ``with_deleted``, in the form in which ``net_rows`` needs those of hidden files."""
         snapshot_id = self._captured.tags[tag]
         table = self._captured.capture.icdc_table
-        return self._of_run(table_frame(self._session, self._catalog, table, snapshot_id=snapshot_id))
+        rows = table_frame(self._session, self._catalog, table, snapshot_id=snapshot_id)
+        return self._of_run(with_deleted_rows(rows) if with_deleted else rows)
 
     def _of_run(self, rows: DataFrame) -> DataFrame:
         """Only the rows that the run's partitions are computed from: a file may also hold other rows."""
@@ -553,21 +562,28 @@ class IcdcView:
             )
         return name
 
-    def _pruning(self, column: str) -> Predicate:
+    def _pruning(self, column: str, of: str | None = None) -> Predicate:
         values = partition_values(self._captured.files.changes, self._captured.source, column)
         if values is None or len(values) > MOST_LITERALS:
-            if self._is_whole:
-                return ChangeRange.everything(column).between(column)
-            try:
-                ranges = change_ranges(self._captured.files.changes, self._captured.source, column, most=_MOST_RANGES)
-            except UnorderedColumnError:
-                ranges = [ChangeRange.everything(column)]
-            return reduce(or_, [found.between(column) for found in ranges], Predicate("FALSE"))
+            ranges = [found.between(of or column) for found in self._change_ranges(column)]
+            return reduce(or_, ranges, Predicate("FALSE"))
         # Never IN: Iceberg fails on it if a partition of a string column is null.
-        name, known = quoted(column), sorted(value for value in values if value is not None)
+        name, known = quoted(of or column), sorted(value for value in values if value is not None)
         conditions = [equals(name, value) for value in known]
         conditions += [f"{name} IS NULL"] if None in values else []
         return Predicate(f"({' OR '.join(conditions)})" if conditions else "FALSE")
+
+    def _change_ranges(self, column: str) -> list[ChangeRange]:
+        if self._is_whole:
+            return [ChangeRange.everything(column)]
+        try:
+            return change_ranges(self._captured.files.changes, self._captured.source, column, most=_MOST_RANGES)
+        except UnorderedColumnError:
+            return [ChangeRange.everything(column)]
+
+    def _may_be_null(self, column: str) -> bool:
+        values = partition_values(self._captured.files.changes, self._captured.source, column)
+        return any(each.has_null for each in self._change_ranges(column)) if values is None else None in values
 
     def _require_columns(self, columns: Sequence[str]) -> None:
         remedy = "Correct the name where the asset uses its IcdcView; nothing was written or consumed."

@@ -372,6 +372,27 @@ def _one() -> exp.Expr:
     return exp.alias_(exp.Literal.number(1), "ips_one")
 
 
+def origins(query: exp.Query, name: str) -> frozenset[tuple[str, str]] | None:
+    """The columns that hold every value of the column ``name`` of ``query``, each with its table; None if unknown.
+
+    ``query`` is one of those that are made here, or is made of them.
+    """
+    if isinstance(query, exp.Subquery):
+        return origins(query.this, name)
+    if isinstance(query, exp.Union):
+        sides = [origins(side, name) for side in (query.left, query.right)]
+        known = [side for side in sides if side is not None]
+        return frozenset().union(*known) if len(known) == len(sides) else None
+    selected = next(each for each in query.selects if each.alias_or_name == name).unalias()
+    if not isinstance(selected, exp.Column):
+        return None
+    relations = [query.args["from_"].this, *(join.this for join in query.args.get("joins") or [])]
+    relation = next(each for each in relations if selected.table in ("", each.alias_or_name))
+    if isinstance(relation, exp.Table):
+        return frozenset({(relation.name, selected.name)})
+    return origins(relation, selected.name)
+
+
 def select(columns: Sequence[exp.Expr], table: exp.Expr | None) -> exp.Select:
     """SELECT ``columns`` FROM ``table``."""
     return exp.Select(expressions=list(columns), from_=exp.From(this=table) if table is not None else None)

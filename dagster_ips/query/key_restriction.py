@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from sqlglot import exp
 
@@ -11,6 +11,7 @@ from dagster_ips.query.query_tree import Equality, Node, Relation, Role, Scan, S
 
 KeyLimits = dict[int, dict[str, str]]
 """For each scan: which of its columns must hold a value of which key."""
+_KEY = "ips_key"
 
 
 def restricted(tree: exp.Query, node: Node, places: Sequence[int]) -> exp.Select:
@@ -35,10 +36,23 @@ def restricted_body(
     limits: KeyLimits = {}
     _push_body(block, dict(keys), limits)
     rows = reading(tree, lambda scan, source: _among(exp.table_(state(source)), limits.get(scan, {})))
-    same = [exp.NullSafeEQ(this=column.copy(), expression=exp.column(key, "ips_key")) for column, key in keys.items()]
-    among = select([exp.Literal.number(1)], exp.table_(AFFECTED, alias="ips_key")).where(*same, copy=False)
+    same = [exp.NullSafeEQ(this=column.copy(), expression=exp.column(key, _KEY)) for column, key in keys.items()]
+    among = select([exp.Literal.number(1)], exp.table_(AFFECTED, alias=_KEY)).where(*same, copy=False)
     assert isinstance(rows, exp.Select)  # noqa: S101  # as the tree is
     return rows.where(exp.Exists(this=among), copy=False)
+
+
+def by_equality(rows: exp.Query, keys: Collection[str]) -> exp.Query:
+    """``rows``, as restricted above, for affected ``keys`` that are never null.
+
+    From ``=``, unlike from ``<=>``, Spark learns which range of a table can have these keys.
+    """
+    copied = rows.copy()
+    for each in list(copied.find_all(exp.NullSafeEQ)):
+        key = each.expression
+        if isinstance(key, exp.Column) and key.table == _KEY and key.name in keys:
+            each.replace(exp.EQ(this=each.this, expression=key))
+    return copied
 
 
 def reading(tree: exp.Query, read: Callable[[int, int], exp.Query]) -> exp.Query:
@@ -63,12 +77,12 @@ def _among(table: exp.Expr, columns: Mapping[str, str]) -> exp.Select:
     wanted = select(keys, exp.table_(AFFECTED))
     wanted.set("distinct", exp.Distinct())
     same = [
-        exp.NullSafeEQ(this=exp.column(column, "ips_row"), expression=exp.column(key, "ips_key"))
+        exp.NullSafeEQ(this=exp.column(column, "ips_row"), expression=exp.column(key, _KEY))
         for column, key in columns.items()
     ]
     query = select([exp.Column(this=exp.Star(), table=exp.to_identifier("ips_row"))], table)
     on = exp.and_(*same, copy=False)
-    query.append("joins", exp.Join(this=derived(wanted, "ips_key"), side="LEFT", kind="SEMI", on=on))
+    query.append("joins", exp.Join(this=derived(wanted, _KEY), side="LEFT", kind="SEMI", on=on))
     return query
 
 

@@ -6,7 +6,7 @@ content.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,10 @@ from dagster_ips.spark.late import F, types
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+_FILE, _DELETED = "_file", "_deleted"
+_OF_FILES = (_FILE, _DELETED)
+"""The columns that Iceberg (1.11) adds to a table's own if a query names them."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +35,24 @@ class NetRows:
     weight: str
 
 
-def net_rows(before: DataFrame, after: DataFrame, fresh: DataFrame | None = None) -> NetRows:
+def net_rows(
+    before: DataFrame, after: DataFrame, fresh: DataFrame | None = None, *, hidden: Collection[str] = ()
+) -> NetRows:
     """The rows that ``after`` and ``fresh`` have more of than ``before``, and the other way round, each with a weight.
 
     The columns are those of ``before``. A row that occurs three times more often is returned three
     times. Rows of ``fresh`` are known not to occur in ``before`` and aren't compared.
+
+    ``hidden`` are data files of which both have all rows, apart from those that delete files hide. Then both frames are
+    as `with_deleted_rows` reads them, and of these files only the deleted rows are compared: as all rows of a file are
+    the same before and after, what is gone is what was deleted then, less what was deleted before.
     """
-    columns = before.columns
+    fields = [field for field in before.schema.fields if not hidden or field.name not in _OF_FILES]
+    columns = tuple(field.name for field in fields)
     own, weight = free_prefix(columns), _free_weight(columns)
-    both = before.withColumn(weight, F.lit(-1)).unionAll(after.withColumn(weight, F.lit(1)))
-    compared = [comparable(F.col(quoted(field.name)), field.dataType) for field in before.schema.fields]
-    plain = [field.name for field in before.schema.fields if not _needs_form(field.dataType)]
+    both = _weighed(before, weight, -1, hidden).unionAll(_weighed(after, weight, 1, hidden))
+    compared = [comparable(F.col(quoted(field.name)), field.dataType) for field in fields]
+    plain = [field.name for field in fields if not _needs_form(field.dataType)]
     keys = [form.alias(f"{own}{i}") for i, form in enumerate(compared) if columns[i] not in plain]
     kept = [F.first(quoted(name)).alias(name) for name in columns if name not in plain]
     total = F.col(f"{own}sum")
@@ -50,7 +61,26 @@ def net_rows(before: DataFrame, after: DataFrame, fresh: DataFrame | None = None
     one_each = F.explode(F.array_repeat(F.signum(total).cast("int"), F.abs(total).cast("int")))
     names = [F.col(quoted(name)) for name in columns]
     net = grouped.where(total != 0).select(*names, one_each.alias(weight))
-    return NetRows(net if fresh is None else net.unionAll(fresh.withColumn(weight, F.lit(1))), tuple(columns), weight)
+    return NetRows(net if fresh is None else net.unionAll(fresh.withColumn(weight, F.lit(1))), columns, weight)
+
+
+def _weighed(rows: DataFrame, name: str, weight: int, hidden: Collection[str]) -> DataFrame:
+    """Live ``rows`` with ``weight``, and deleted rows of ``hidden`` with its opposite, in a column ``name``."""
+    if not hidden:
+        return rows.withColumn(name, F.lit(weight))
+    is_deleted = F.col(_DELETED)
+    of_hidden = F.when(is_deleted, F.lit(-weight))
+    of_others = F.when(~is_deleted, F.lit(weight))
+    found = F.when(F.col(_FILE).isin(sorted(hidden)), of_hidden).otherwise(of_others)
+    return rows.withColumn(name, found).where(F.col(name).isNotNull()).drop(*_OF_FILES)
+
+
+def with_deleted_rows(table: DataFrame) -> DataFrame:
+    """All rows of the files of ``table``, also those that delete files hide, with Iceberg's ``_file`` and ``_deleted``.
+
+    ``table`` is a frame of an Iceberg table's rows and columns as they are.
+    """
+    return table.select("*", *_OF_FILES)
 
 
 def all_added(rows: DataFrame) -> NetRows:

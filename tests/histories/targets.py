@@ -158,7 +158,8 @@ def _rows_of_own_keys(rows: Rows) -> Rows | None:
 
 
 def _refuses_repeated_keys(change: Change) -> tuple[type[IpsError], ...]:
-    repeated = max(_keys(change.added).values(), default=0) > 1
+    after = _keys(change.after)
+    repeated = any(after[key] > 1 for key in _keys(change.added))
     return (*_refuses_shared_keys(change), *((DuplicateKeysError,) if repeated else ()))
 
 

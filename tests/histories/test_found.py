@@ -161,3 +161,12 @@ def test_a_file_with_only_nan_is_not_excluded_by_a_lower_bound(lake: Lake) -> No
     history.capture_by_all()
     history.do("append_by_spark", rows=(6, 0))
     assert history.capture("restarting") is Mode.INCREMENTAL
+
+
+def test_rows_that_were_deleted_before_are_not_removed_again_by_later_deletes_of_the_same_file(lake: Lake) -> None:
+    history = History(lake, Shape(version=3, partitioned_by=()))
+    history.do("append_by_spark", rows=(17, 20))
+    history.do("merge_deleting", on="title", rows=(12,), mode="merge-on-read")
+    history.capture("strict")
+    history.do("delete_by_equality_everywhere", where=("title", 18))
+    assert history.capture("strict") is Mode.INCREMENTAL

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import dagster as dg
 import pytest
@@ -320,6 +321,40 @@ def test_a_side_of_a_union_may_have_only_nulls_where_the_other_has_keys(
     lake.sql("DELETE FROM lake.media.playback WHERE event_id = 1")
     assert said(materialize(definitions, instance, "x"), "x")["refresh"] == "keys"
     assert shown(lake, "x", text) == expected(lake, text)
+
+
+BY_ID = "SELECT id, count(DISTINCT account) AS n FROM visit GROUP BY id"
+PER_ACCOUNT = """
+    SELECT account, count(*) AS n FROM visit v WHERE EXISTS (SELECT 1 FROM visit w WHERE w.id = v.id) GROUP BY account
+"""
+
+
+@pytest.mark.parametrize(("text", "strategy"), [(BY_ID, "keys"), (PER_ACCOUNT, "combine")])
+def test_a_run_by_keys_reads_no_file_that_has_none_of_them(
+    lake: Lake, instance: dg.DagsterInstance, text: str, strategy: str
+) -> None:
+    lake.catalog.create_namespace("media")
+    lake.sql(
+        "CREATE TABLE lake.media.visit (id BIGINT, account STRING) USING iceberg "
+        "TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')"
+    )
+    for first in (1, 11, 21):
+        rows = f"VALUES ({first}, 'a'), ({first + 1}, 'b'), ({first + 1}, 'c')"
+        lake.sql(f"INSERT INTO lake.media.visit SELECT /*+ COALESCE(1) */ * FROM {rows}")
+    visit = ips.iceberg_asset("visit", table="media.visit")
+    definitions = pipeline(lake.folder, lake.spark_folder, *assets({"x": text}), visit)
+    materialize(definitions, instance, "x")
+    lake.sql("INSERT INTO lake.media.visit VALUES (12, 'd'), (31, 'a')")
+    lake.sql("DELETE FROM lake.media.visit WHERE id = 12 AND account = 'b'")
+    lake.sql("SELECT * FROM lake.media.visit").createOrReplaceTempView("visit")
+    wanted = lake.sql(text)
+    rows = Counter(map(tuple, wanted.collect()))
+    files = lake.sql("SELECT DISTINCT _file FROM lake.media.visit WHERE id IN (1, 2, 21, 22)").collect()
+    assert len(files) == 2
+    for (file,) in files:
+        Path(urlsplit(file).path).unlink()
+    assert said(materialize(definitions, instance, "x"), "x")["refresh"] == strategy
+    assert Counter(map(tuple, lake.sql("SELECT * FROM lake.media.x").select(*wanted.columns).collect())) == rows
 
 
 def defined(lake: Lake, text: str, refresh: str) -> dg.Definitions:

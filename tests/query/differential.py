@@ -19,7 +19,8 @@ import sqlglot
 from sqlglot import exp
 
 from dagster_ips.core.aggregates import EVERY_ROW, Function
-from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, removed
+from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, origins, removed
+from dagster_ips.query.key_restriction import by_equality
 from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy
 from dagster_ips.query.query_text import Query, read
 from dagster_ips.query.query_tree import within
@@ -61,6 +62,7 @@ class Machine:
         self._db.execute("PRAGMA disable_optimizer")
         self._made: dict[str, tuple[str, Rows]] = {}
         self._texts: dict[int, tuple[exp.Query, str]] = {}  # with the query, so that no other one gets its id
+        self._forms: dict[tuple[int, frozenset[str]], tuple[MaintenanceStep, exp.Query]] = {}  # with the step, as above
 
     def mismatch(
         self, case: Case, changes: Mapping[str, tuple[Rows, Rows]], *, unknown: frozenset[str] = frozenset()
@@ -107,23 +109,44 @@ class Machine:
             case Strategy.COMBINE:
                 return self._combined(case, step)
             case _:
-                self._db.execute(f"CREATE OR REPLACE TEMP TABLE {AFFECTED} AS {self._text(step.affected)}")
-                affected = set(self._db.execute(f"FROM {AFFECTED}").fetchall())
+                affected, rows = self._among_affected(step)
                 case.figures["keys of results"] += len({_key(row, step) for row in expected})
                 case.figures["keys computed again"] += len({_key(row, step) for row in expected} & affected)
                 stays = Counter({row: n for row, n in target.items() if _key(row, step) not in affected})
                 if isinstance(plan.grouping, Grouping):
-                    return stays + self._bag(grouped_text(plan.grouping, self._text(step.rows)))
-                return stays + self._rows(step.rows)
+                    return stays + self._bag(grouped_text(plan.grouping, self._text(rows)))
+                return stays + self._rows(rows)
+
+    def _among_affected(self, step: MaintenanceStep) -> tuple[set[tuple[object, ...]], exp.Query]:
+        """The affected keys, and the query of the step's rows, in the form for the keys of which none is null."""
+        assert step.affected is not None
+        assert step.rows is not None
+        self._db.execute(f"CREATE OR REPLACE TEMP TABLE {AFFECTED} AS {self._text(step.affected)}")
+        affected = set(self._db.execute(f"FROM {AFFECTED}").fetchall())
+        names = step.affected.named_selects
+        for key in names:
+            held = origins(step.affected, key)
+            if held is not None:
+                columns = " UNION ".join(f'SELECT "{column}" FROM {table}' for table, column in held)
+                others = self._bag(f'SELECT "{key}" FROM {AFFECTED} EXCEPT ({columns})')
+                assert not others, f"{key} has {others}, which {held} don't have"
+        never_null = frozenset(
+            key for place, key in enumerate(names) if all(row[place] is not None for row in affected)
+        )
+        form = id(step), never_null
+        if form not in self._forms:
+            self._forms[form] = (step, by_equality(step.rows, form[1]))
+        return affected, self._forms[form][1]
 
     def _combined(self, case: Case, step: MaintenanceStep) -> Rows:
         """The groups of the earlier rows, plus the added and minus the removed ones."""
         plan = case.plan
         assert isinstance(plan.grouping, Grouping)
+        rows = step.rows
         if step.affected is not None:
             case.figures["combine by keys of what is grouped"] += 1
-            self._db.execute(f"CREATE OR REPLACE TEMP TABLE {AFFECTED} AS {self._text(step.affected)}")
-        weighed = self._rows(step.rows)
+            _, rows = self._among_affected(step)
+        weighed = self._rows(rows)
         now = self._rows(plan.all_rows)
         was = self._bag(self._text(plan.all_rows).replace("ips_after_", "ips_before_"))
         sums: Counter[tuple[object, ...]] = Counter(was)

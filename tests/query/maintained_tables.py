@@ -39,6 +39,7 @@ class MaintainedTables:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Further arguments of the declarations, by query."""
     spark_config: Mapping[str, str] = field(default_factory=lambda: _FEW_ROWS)
+    driver_memory: str = "2g"
     figures: Counter[str] = field(default_factory=Counter)
     """The number of pairs of a query and a change, by the strategy that updated the table."""
     wrong: list[str] = field(default_factory=list)
@@ -47,7 +48,7 @@ class MaintainedTables:
         """The definitions, as a user writes them."""
         manager = ips.IcdcIOManager(
             catalog=catalog_resource(self.lake.folder),
-            spark=spark_resource(self.lake.spark_folder, self.spark_config),
+            spark=spark_resource(self.lake.spark_folder, self.spark_config, driver_memory=self.driver_memory),
             icdc_keep_last=1,
         )
         made = [
@@ -113,7 +114,7 @@ def _error(result: dg.ExecuteInProcessResult, name: str) -> str:
 
 
 @contextlib.contextmanager
-def temporary_lake(*, quick: bool = True) -> Iterator[tuple[Lake, dg.DagsterInstance]]:
+def temporary_lake(*, quick: bool = True, driver_memory: str = "2g") -> Iterator[tuple[Lake, dg.DagsterInstance]]:
     """A lake with its own Spark and Dagster instance, all of which are removed at the end."""
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
@@ -121,7 +122,7 @@ def temporary_lake(*, quick: bool = True) -> Iterator[tuple[Lake, dg.DagsterInst
         folder = Path(temporary)
         spark = folder / "spark"
         try:
-            server = ensure_quick_server(spark) if quick else ensure_connect_server(spark)
+            server = ensure_quick_server(spark) if quick else ensure_connect_server(spark, driver_memory=driver_memory)
             with new_assets(folder, spark, server) as assets:
                 yield assets.lake, assets.instance
         finally:

@@ -55,9 +55,9 @@ class Prepared:
     plan: MaintenancePlan
 
 
-def database(scale: float) -> duckdb.DuckDBPyConnection:
-    """TPC-H's tables, generated without downloading anything."""
-    db = duckdb.connect(config={"allow_unsigned_extensions": True})
+def database(scale: float, file: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """TPC-H's tables, generated without downloading anything; in memory, or in a new ``file``."""
+    db = duckdb.connect(file or ":memory:", config={"allow_unsigned_extensions": True, "memory_limit": "4GB"})
     spec = find_spec("duckdb_extension_tpch")
     assert spec is not None
     assert spec.origin is not None

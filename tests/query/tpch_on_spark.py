@@ -23,15 +23,22 @@ SHARES = (0.3, 2, 20)
 """The percentages of a table's rows that may change at once."""
 
 
-def fill(lake: Lake, db: duckdb.DuckDBPyConnection, random: Random) -> None:
-    """Write TPC-H's tables to Iceberg, each with a random format version and write mode."""
+def fill(lake: Lake, db: duckdb.DuckDBPyConnection, random: Random, file_bytes: int | None = None) -> None:
+    """Write TPC-H's tables to Iceberg, each with a random format version and write mode.
+
+    Each is one file, or files of about ``file_bytes``; rows stay in their order, which is that of the primary key.
+    """
     lake.catalog.create_namespace("media")
     with TemporaryDirectory() as folder:
         for table in TABLES:
             file = Path(folder, f"{table}.parquet")  # Read in pieces: at scale, a table is larger than Spark's heap.
             db.execute(f"COPY {table} TO '{file}' (FORMAT parquet)")
             way = random.choice(["copy-on-write", "merge-on-read"])
-            writer = lake.session.read.parquet(str(file)).coalesce(1).writeTo(f"lake.media.{table}").using("iceberg")
+            rows = lake.session.read.parquet(str(file))
+            rows = rows if file_bytes else rows.coalesce(1)
+            writer = rows.writeTo(f"lake.media.{table}").using("iceberg")
+            if file_bytes:
+                writer = writer.tableProperty("write.target-file-size-bytes", str(file_bytes))
             for each in ("delete", "update", "merge"):
                 writer = writer.tableProperty(f"write.{each}.mode", way)
             writer.tableProperty("format-version", random.choice(["2", "3"])).create()
@@ -83,10 +90,12 @@ def run(
     return tables
 
 
-def made(lake: Lake, instance: object, scale: float, random: Random) -> MaintainedTables:
+def made(
+    lake: Lake, instance: object, scale: float, random: Random, *, file_bytes: int | None = None
+) -> MaintainedTables:
     """Fill the sources; the tables of the queries over them, not computed yet."""
-    with database(scale) as db:
-        fill(lake, db, random)
+    with TemporaryDirectory() as folder, database(scale, Path(folder, "tpch") if file_bytes else None) as db:
+        fill(lake, db, random, file_bytes)
         texts = {f"q{query.number}": query.text for query in prepared(db)}
     return MaintainedTables(lake, instance, texts, TABLES)  # type: ignore[arg-type]
 

@@ -24,10 +24,15 @@ def server_config(spark_folder: Path) -> dict[str, str]:
     return dict(json.loads(file.read_text())) if file.exists() else {}
 
 
-def spark_resource(spark_folder: Path, spark_config: Mapping[str, str] = NO_CONF) -> ips.LocalSparkConnect:
+def spark_resource(
+    spark_folder: Path, spark_config: Mapping[str, str] = NO_CONF, *, driver_memory: str = "2g"
+) -> ips.LocalSparkConnect:
     """The resource as a user declares it."""
     return ips.LocalSparkConnect(
-        server_folder=str(spark_folder), server_config=server_config(spark_folder), spark_config=dict(spark_config)
+        server_folder=str(spark_folder),
+        driver_memory=driver_memory,
+        server_config=server_config(spark_folder),
+        spark_config=dict(spark_config),
     )
 
 

@@ -80,12 +80,13 @@ class InputChange:
 
     ``net`` are the added and removed rows with their weight, ``source`` the current rows. Both are built only when they
     are asked for: Spark looks up a table's snapshot as soon as a frame of it is built, and the snapshot may have
-    expired by then. ``pruning`` returns a condition that every row meets whose value of a column occurs in the change.
-    ``table`` is the upstream's table and ``icdc_table`` the change's, as plans show them. ``is_asked`` says that the
-    asset asked which values changed: for ranges, partitions or parameters. ``began_late``: rows from before the
-    consumer's ``start`` were left out. ``is_later_part``: earlier runs have consumed other files of the same change,
-    with the same ``source``. ``types`` are the Iceberg types of the columns that aren't nested. ``known`` is shared by
-    all that one view gives.
+    expired by then. ``pruning`` returns a condition that every row meets whose value of a column occurs in the change;
+    with a second name, it is one for the column of that name. ``may_be_null`` says whether a changed row may be null in
+    a column. ``table`` is the upstream's table and ``icdc_table`` the change's, as plans show them. ``is_asked`` says
+    that the asset asked which values changed: for ranges, partitions or parameters. ``began_late``: rows from before
+    the consumer's ``start`` were left out. ``is_later_part``: earlier runs have consumed other files of the same
+    change, with the same ``source``. ``types`` are the Iceberg types of the columns that aren't nested. ``known`` is
+    shared by all that one view gives.
     """
 
     upstream: str
@@ -98,13 +99,14 @@ class InputChange:
     make_removed: Callable[[], DataFrame]
     make_source: Callable[[], DataFrame]
     partitions: AffectedPartitions | None
-    pruning: Callable[[str], Predicate]
+    pruning: Callable[..., Predicate]
     table: str
     icdc_table: str
     is_asked: bool = False
     began_late: bool = False
     is_later_part: bool = False
     types: Mapping[str, str] = field(default_factory=dict)
+    may_be_null: Callable[[str], bool] = lambda _: True
     known: KnownChange = field(default_factory=KnownChange, compare=False)
 
     @property

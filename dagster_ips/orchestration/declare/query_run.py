@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from operator import and_
+from operator import and_, or_
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import WEIGHT, shown
@@ -15,8 +15,9 @@ from dagster_ips.core.spark_plan import PlanUnreadableError
 from dagster_ips.core.write_mode import Append, Combine, Replace, ReplaceKeys
 from dagster_ips.errors import AggregateError, QueryNotDerivedError, UnresolvedQueryError
 from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
-from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, removed
+from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, origins, removed
 from dagster_ips.query.foreseen_steps import ForeseenStep, foreseen_steps
+from dagster_ips.query.key_restriction import by_equality
 from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy
 from dagster_ips.query.query_text import Query
 from dagster_ips.query.refresh_choice import PastRefresh, Refresh, SourceSize, share_of_rows, why_full_is_cheaper
@@ -30,6 +31,7 @@ from dagster_ips.view import IcdcView
 if TYPE_CHECKING:
     from sqlglot import exp
 
+    from dagster_ips.exactly_once.publish.input_change import InputChange
     from dagster_ips.spark.session import DataFrame
 
 
@@ -60,8 +62,8 @@ class QueryRun:
                 return MaintainedRows(self._weighted(step), self._combine, may_cancel=step.may_cancel), step
             case Strategy.KEYS:
                 names = [self._names[place] for place in step.keys]
-                affected = self._affected(step)
-                rows = self._rows(step, affected)
+                affected, never_null = self._affected(step)
+                rows = self._rows(step, affected, never_null)
                 made = self._groups(rows) if self._grouping else rows.toDF(*self._names)
                 return MaintainedRows(made, ReplaceKeys(tuple(names)), affected.toDF(*names)), step
 
@@ -198,11 +200,38 @@ class QueryRun:
             return self._as_given
         return self._groups(self._over(in_spark(self._plan.all_rows), self._plan.tables))
 
-    def _affected(self, step: MaintenanceStep) -> DataFrame:
-        return self.views[0].keep(self._over(_text(step.affected), step.reads))
+    def _affected(self, step: MaintenanceStep) -> tuple[DataFrame, frozenset[str]]:
+        """The affected keys, with a condition that all of them meet, and the names of those that are never null."""
+        assert step.affected is not None  # noqa: S101  # a step of such a strategy has this query
+        conditions, never_null = [], set()
+        for key in step.affected.named_selects:
+            found = self._changed_columns(step.affected, key)
+            if found:
+                conditions.append(reduce(or_, [change.pruning(column, key) for change, column in found]))
+                if not any(change.may_be_null(column) for change, column in found):
+                    never_null.add(key)
+        affected = self.views[0].keep(self._over(_text(step.affected), step.reads))
+        return affected.where(reduce(and_, conditions, Predicate("TRUE"))), frozenset(never_null)
 
-    def _rows(self, step: MaintenanceStep, affected: DataFrame | None = None) -> DataFrame:
-        return self._over(_text(step.rows), step.reads, {} if affected is None else {AFFECTED: affected})
+    def _changed_columns(self, affected: exp.Query, key: str) -> list[tuple[InputChange, str]]:
+        """The columns of changed rows that hold every value of ``key``, if they have one type; empty if unknown."""
+        found = []
+        for table, column in origins(affected, key) or ():
+            views = [view for source, view in enumerate(self.views) if table in (added(source), removed(source))]
+            names = [name for view in views for name in view.columns if name.lower() == column.lower()]
+            if len(names) != 1:
+                return []
+            found.append((views[0].change, names[0]))
+        kinds = {change.types.get(column) for change, column in found}
+        return found if len(kinds) == 1 and None not in kinds else []
+
+    def _rows(
+        self, step: MaintenanceStep, affected: DataFrame | None = None, never_null: frozenset[str] = frozenset()
+    ) -> DataFrame:
+        if affected is None:
+            return self._over(_text(step.rows), step.reads)
+        assert step.rows is not None  # noqa: S101  # a step with affected keys has this query
+        return self._over(_text(by_equality(step.rows, never_null)), step.reads, {AFFECTED: affected})
 
     @property
     def _result(self) -> list[QueryColumn]:
@@ -223,7 +252,7 @@ class QueryRun:
 
     def _weighted(self, step: MaintenanceStep) -> DataFrame:
         assert self._grouping is not None  # noqa: S101  # as above
-        rows = self._rows(step, None if step.affected is None else self._affected(step))
+        rows = self._rows(step) if step.affected is None else self._rows(step, *self._affected(step))
         return rows.toDF(*_row_names(self._grouping, self._result), WEIGHT)
 
     def _over(
@@ -261,6 +290,7 @@ def _text(query: exp.Query | None) -> str:
 
 
 def _change(view: IcdcView) -> SourceChange:
+    view.expect_reads()
     return SourceChange(adds=True, removes=view.change.removes_rows())
 
 
