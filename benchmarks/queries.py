@@ -28,9 +28,9 @@ ORDERED = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
 """The tables that change, and the columns that they are sorted by."""
 FILE_BYTES = 32 * 2**20
 """How large the files are, so that orders and lineitem have dozens of them, sorted by the order's key."""
-WARM_UP = (0.1, 0.1, 0.1)
+WARM_UP = (0.1,) * 5
 """The percentages of rows that change in incremental runs before anything is measured: the JVM compiles its code."""
-FEW = (1, 3, 4, 13, 17, 18)
+FEW = (1, 3, 4, 6, 12, 13, 14, 17, 18)
 """The queries that are measured without ``--full``: some of each kind."""
 
 
@@ -160,9 +160,10 @@ HEAD = f"""# What a SQL asset costs, compared with a full refresh
 
 Written by `python -m benchmarks.queries`: TPC-H at scale {SCALE} on Spark and Iceberg, as assets that Dagster
 materializes. As in TPC-H's refresh functions, a share of new orders is inserted with their items, and as many of the
-oldest are deleted. Both tables have a dozen or more files, sorted by the order's key. Each
-query is two assets, one with `refresh="incremental"` and one with `refresh="full"`, which run one after the other over
-the same change and end with the same rows. The cells are the CPU time of the incremental run as a fraction of the full
+oldest are deleted. Both tables have dozens of files, sorted by the order's key, and deletes only mark rows. Each query is two assets, one with `refresh="incremental"` and one with `refresh="full"`, which run one after the other over
+the same change and end with the same rows. Before the measured changes, {len(WARM_UP)} small ones warmed Spark up.
+
+The cells are the CPU time of the incremental run as a fraction of the full
 one's, for the whole Spark process, including planning, commits and the JVM's compiler. "auto: full" marks where
 `refresh="auto"` would recompute everything, if no earlier runs decide.
 

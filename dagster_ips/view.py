@@ -58,8 +58,11 @@ from dagster_ips.spark.plans import marked
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame, SparkSession
 
-_MOST_RANGES = 16
-"""Into how many ranges a condition on changed values is divided: between them, Iceberg can skip files."""
+_MOST_RANGES = 4
+"""Into how many ranges a condition on changed values is divided.
+
+Between them, Iceberg can skip files; but Spark compiles them into the code of each scan anew.
+"""
 _SEVERAL = 2
 _NUMBERS = itertools.count(1)
 

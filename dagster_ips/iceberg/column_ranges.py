@@ -6,6 +6,7 @@ Source: Iceberg table spec, "Appendix D: Single-value serialization" and "Partit
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import struct
 import unicodedata
 from collections.abc import Sequence
@@ -50,7 +51,8 @@ def change_range(changes: ChangeSet, metadata: TableMetadata, column: str) -> Ch
 def change_ranges(changes: ChangeSet, metadata: TableMetadata, column: str, *, most: int) -> list[ChangeRange]:
     """Up to ``most`` ranges that together hold the values of ``column`` over the files of ``changes``, in their order.
 
-    Between two of them there is no value. No file gives no range; files without bounds give a single one.
+    Between two of them there is no value; these gaps are the widest ones, if the column's values can be subtracted. No
+    file gives no range; files without bounds give a single one.
 
     Raises:
         As for ``change_range``.
@@ -63,11 +65,20 @@ def change_ranges(changes: ChangeSet, metadata: TableMetadata, column: str, *, m
     if len(spans) <= 1:
         found = ChangeRange.of(column, bounds, kind=RangeKind.BOUNDED, has_null=has_null)
         return [] if found.is_empty else [found]
-    size = -(-len(spans) // most)
-    parts = [spans[at : at + size] for at in range(0, len(spans), size)]
+    ends = [0, *_widest_gaps(spans, most - 1), len(spans)]
+    parts = [spans[start:end] for start, end in itertools.pairwise(ends)]
     return [
         ChangeRange.of(column, part, kind=RangeKind.BOUNDED, has_null=has_null and part is parts[0]) for part in parts
     ]
+
+
+def _widest_gaps(spans: Sequence[tuple[Any, Any]], most: int) -> list[int]:
+    """The places of up to ``most`` spans that follow the widest gaps, in order; evenly spread ones for other values."""
+    places = range(1, len(spans))
+    if isinstance(spans[0][0], str | bool):
+        size = -(-len(spans) // (most + 1))
+        return list(places[size - 1 :: size])
+    return sorted(sorted(places, key=lambda at: spans[at - 1][1] - spans[at][0])[:most])
 
 
 def _apart(bounds: Sequence[tuple[Any, Any]]) -> list[tuple[Bound | None, Bound | None]]:
