@@ -160,12 +160,13 @@ HEAD = f"""# What a SQL asset costs, compared with a full refresh
 
 Written by `python -m benchmarks.queries`: TPC-H at scale {SCALE} on Spark and Iceberg, as assets that Dagster
 materializes. As in TPC-H's refresh functions, a share of new orders is inserted with their items, and as many of the
-oldest are deleted. Both tables have dozens of files, sorted by the order's key, and deletes only mark rows. Each query is two assets, one with `refresh="incremental"` and one with `refresh="full"`, which run one after the other over
-the same change and end with the same rows. Before the measured changes, {len(WARM_UP)} small ones warmed Spark up.
+oldest are deleted. Both tables have dozens of files, sorted by the order's key, and deletes only mark rows. Each query
+is two assets, one with `refresh="incremental"` and one with `refresh="full"`, which run one after the other over the
+same change and end with the same rows. Before the measured changes, {len(WARM_UP)} small ones warmed Spark up.
 
-The cells are the CPU time of the incremental run as a fraction of the full
-one's, for the whole Spark process, including planning, commits and the JVM's compiler. "auto: full" marks where
-`refresh="auto"` would recompute everything, if no earlier runs decide.
+The cells are the CPU time of the incremental run as a fraction of the full one's, for the whole Spark process,
+including planning, commits and the JVM's compiler. "auto: full" marks where `refresh="auto"` would recompute
+everything, if no earlier runs decide.
 
 {{conditions}}"""
 
