@@ -23,12 +23,12 @@ from tests.query.tpch_on_spark import made
 from tests.support.lake import Lake
 
 SCALE, SHARES = 10, (0.1, 1, 10)
-MEMORY = "4g"
+MEMORY, SPARK = "8g", {"spark.sql.shuffle.partitions": "16"}
 ORDERED = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
 """The tables that change, and the columns that they are sorted by."""
 FILE_BYTES = 32 * 2**20
 """How large the files are, so that orders and lineitem have dozens of them, sorted by the order's key."""
-WARM_UP = (0.1,) * 5
+WARM_UP = (0.1,) * 4
 """The percentages of rows that change in incremental runs before anything is measured: the JVM compiles its code."""
 FEW = (1, 3, 4, 6, 12, 13, 14, 17, 18)
 """The queries that are measured without ``--full``: some of each kind."""
@@ -99,14 +99,14 @@ def measured(*, is_full: bool) -> dict[str, dict[str, dict[str, object]]]:
     found: dict[str, dict[str, dict[str, object]]] = {}
     with temporary_lake(quick=False, driver_memory=MEMORY) as (lake, instance):
         tables = made(lake, instance, SCALE, Random(1), file_bytes=FILE_BYTES)
-        tables.spark_config, tables.driver_memory = {}, MEMORY
+        tables.spark_config, tables.driver_memory = SPARK, MEMORY
         for name in ORDERED:  # Deletes only mark rows.
             lake.sql(f"ALTER TABLE lake.media.{name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
         chosen = {name: text for name, text in tables.texts.items() if is_full or int(name[1:]) in FEW}
         tables.texts = chosen
         again = {f"{name}_full": text for name, text in chosen.items()}
         everything = MaintainedTables(
-            lake, instance, again, tables.sources, "full", spark_config={}, driver_memory=MEMORY
+            lake, instance, again, tables.sources, "full", spark_config=SPARK, driver_memory=MEMORY
         )
         pair, pid = Pair(tables, everything), lake.server.pid
         for name in chosen:
