@@ -63,6 +63,7 @@ _MOST_RANGES = 4
 
 Between them, Iceberg can skip files; but Spark compiles them into the code of each scan anew.
 """
+_FEW = 16
 _SEVERAL = 2
 _NUMBERS = itertools.count(1)
 
@@ -567,7 +568,8 @@ class IcdcView:
 
     def _pruning(self, column: str, of: str | None = None) -> Predicate:
         values = partition_values(self._captured.files.changes, self._captured.source, column)
-        if values is None or len(values) > MOST_LITERALS:
+        # Of a table that isn't partitioned by the column, Spark compares each row with each of them.
+        if values is None or len(values) > (MOST_LITERALS if of is None else _FEW):
             ranges = [found.between(of or column) for found in self._change_ranges(column)]
             return reduce(or_, ranges, Predicate("FALSE"))
         # Never IN: Iceberg fails on it if a partition of a string column is null.

@@ -81,12 +81,12 @@ class InputChange:
     ``net`` are the added and removed rows with their weight, ``source`` the current rows. Both are built only when they
     are asked for: Spark looks up a table's snapshot as soon as a frame of it is built, and the snapshot may have
     expired by then. ``pruning`` returns a condition that every row meets whose value of a column occurs in the change;
-    with a second name, it is one for the column of that name. ``may_be_null`` says whether a changed row may be null in
-    a column. ``table`` is the upstream's table and ``icdc_table`` the change's, as plans show them. ``is_asked`` says
-    that the asset asked which values changed: for ranges, partitions or parameters. ``began_late``: rows from before
-    the consumer's ``start`` were left out. ``is_later_part``: earlier runs have consumed other files of the same
-    change, with the same ``source``. ``types`` are the Iceberg types of the columns that aren't nested. ``known`` is
-    shared by all that one view gives.
+    with a second name, it is one for the column of that name, of whichever table. ``may_be_null`` says whether a
+    changed row may be null in a column. ``table`` is the upstream's table and ``icdc_table`` the change's, as plans
+    show them. ``is_asked`` says that the asset asked which values changed: for ranges, partitions or parameters.
+    ``began_late``: rows from before the consumer's ``start`` were left out. ``is_later_part``: earlier runs have
+    consumed other files of the same change, with the same ``source``. ``types`` are the Iceberg types of the columns
+    that aren't nested. ``known`` is shared by all that one view gives.
     """
 
     upstream: str

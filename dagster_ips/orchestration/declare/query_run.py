@@ -275,7 +275,7 @@ class QueryRun:
     def _within(self, view: IcdcView, rows: DataFrame) -> DataFrame:
         """``rows``, with a condition that all of them meet: Spark also applies it to what they are joined with."""
         compared = [name for name in view.columns if name.lower() in self.query.compared_columns]
-        return rows.where(reduce(and_, [view.change.pruning(name) for name in compared], Predicate("TRUE")))
+        return rows.where(reduce(and_, [view.change.pruning(name, name) for name in compared], Predicate("TRUE")))
 
 
 def _shown(view: IcdcView, rows: DataFrame) -> DataFrame:
