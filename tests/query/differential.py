@@ -135,7 +135,7 @@ class Machine:
         )
         form = id(step), never_null
         if form not in self._forms:
-            self._forms[form] = (step, by_equality(step.rows, form[1]))
+            self._forms[form] = (step, by_equality(step.rows, never_null))
         return affected, self._forms[form][1]
 
     def _combined(self, case: Case, step: MaintenanceStep) -> Rows:
