@@ -36,6 +36,7 @@ from dagster_ips.spark.changelog import (
     all_added,
     all_apart,
     changelog,
+    deleted_since,
     net_rows,
     only_added,
     removed,
@@ -161,6 +162,29 @@ class IcdcView:
         """The rows that the upstream had before but doesn't have now. There are none in mode ``full``."""
         net = self._net
         return self._given(removed(net), Frame.REMOVED, columns=net.columns)
+
+    @property
+    def came(self) -> DataFrame:
+        """What ``added`` holds and, maybe, rows that ``went`` holds as well. For SQL assets.
+
+        If rows were only added and deleted by delete files, no rows are compared for it: it costs what it reads.
+        """
+        return self._given(self._changes, Frame.ADDED) if self._is_known_apart else self.added
+
+    @property
+    def went(self) -> DataFrame:
+        """What ``removed`` holds and, maybe, rows that ``came`` holds as well. For SQL assets."""
+        return self._given(self._deleted, Frame.REMOVED) if self._is_known_apart else self.removed
+
+    def loses_rows(self) -> bool:
+        """Whether a row ``went``; runs a job only if files changed whose rows may all be the same. For SQL assets."""
+        if not self._is_known_apart:
+            return self.change.removes_rows()
+        if self._deleted.isEmpty():
+            self._known.removes_rows = False
+            return False
+        self._known.has_change = True
+        return True
 
     @property
     def weighted(self) -> DataFrame:
@@ -414,8 +438,12 @@ class IcdcView:
         return view
 
     def expect_reads(self) -> None:
-        """Let Spark cache the changed rows from their first use on, as they will be read again. For SQL assets."""
-        self._used_net(_SEVERAL)
+        """Let Spark cache rows that have to be compared from their first use on, as they will be read again.
+
+        For SQL assets.
+        """
+        if not self._is_known_apart:
+            self._used_net(_SEVERAL)
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """``frame``, which Spark caches once it is computed, until this view is released. For SQL assets."""
@@ -487,6 +515,35 @@ class IcdcView:
         """Whether rows have to be compared to find the net rows."""
         files = self._captured.files
         return self._may_remove_rows and bool(files.rewritten or files.hidden)
+
+    @cached_property
+    def _is_known_apart(self) -> bool:
+        """Whether metadata says which rows came and which went: no file is gone, and no deleted row is back.
+
+        It runs a job only if delete files are gone: those that came instead may delete less.
+        """
+        files = self._captured.files
+        if not files.hidden or files.changes.removed or files.restored or self._ignores_removed:
+            return False
+        if len(files.rewritten) > MOST_LITERALS:
+            return False
+        kept = {entry.identity for entry in files.deletes}
+        if kept.issuperset(entry.identity for entry in files.before.deletes):
+            return True
+        then, now = self._with_deleted
+        return deleted_since(now, then).isEmpty()
+
+    @property
+    def _with_deleted(self) -> tuple[DataFrame, DataFrame]:
+        before, rewritten = (self._tagged(tag, with_deleted=True) for tag in (Tag.BEFORE, Tag.REWRITTEN))
+        return before, rewritten
+
+    @property
+    def _deleted(self) -> DataFrame:
+        """The rows that went, if they are known apart."""
+        files = self._captured.files
+        before, now = self._with_deleted
+        return deleted_since(before if files.before.deletes else None, now, added=[e.path for e in files.rewritten])
 
     @cached_property
     def _compared_net(self) -> NetRows:

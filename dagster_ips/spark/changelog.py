@@ -17,8 +17,8 @@ from dagster_ips.spark.late import F, types
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_FILE, _DELETED = "_file", "_deleted"
-_OF_FILES = (_FILE, _DELETED)
+_FILE, _PLACE, _DELETED = "_file", "_pos", "_deleted"
+_OF_FILES = (_FILE, _PLACE, _DELETED)
 """The columns that Iceberg (1.11) adds to a table's own if a query names them."""
 
 
@@ -76,11 +76,26 @@ def _weighed(rows: DataFrame, name: str, weight: int, hidden: Collection[str]) -
 
 
 def with_deleted_rows(table: DataFrame) -> DataFrame:
-    """All rows of the files of ``table``, also those that delete files hide, with Iceberg's ``_file`` and ``_deleted``.
+    """All rows of the files of ``table``, also those that delete files hide, with three columns that Iceberg adds.
 
-    ``table`` is a frame of an Iceberg table's rows and columns as they are.
+    ``table`` is a frame of an Iceberg table's rows and columns as they are. The columns say in which file a row is, at
+    which place, and whether it is deleted.
     """
     return table.select("*", *_OF_FILES)
+
+
+def deleted_since(before: DataFrame | None, after: DataFrame, *, added: Collection[str] = ()) -> DataFrame:
+    """The rows that delete files hide in ``after`` and didn't hide in ``before``, one for each place in a file.
+
+    Both frames are as `with_deleted_rows` reads them, and have the same files, except that ``after`` may also have the
+    ``added`` ones, whose rows are left out. ``before`` is None if no delete file applied to the files then.
+    """
+    gone = after.where(F.col(_DELETED))
+    if added:
+        gone = gone.where(~F.col(_FILE).isin(sorted(added)))
+    if before is not None:
+        gone = gone.join(before.where(F.col(_DELETED)).select(_FILE, _PLACE), [_FILE, _PLACE], "left_anti")
+    return gone.drop(*_OF_FILES)
 
 
 def all_added(rows: DataFrame) -> NetRows:

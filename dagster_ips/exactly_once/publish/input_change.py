@@ -69,9 +69,13 @@ class TakenFrame:
 
 @dataclass(slots=True)
 class KnownChange:
-    """What was found out about an input's changed rows, so that no job looks for it again; None if nothing did."""
+    """What was found out about an input's changed rows, so that no job looks for it again; None if nothing did.
+
+    ``has_change`` is also true if rows came and went of which it wasn't asked whether they are equal.
+    """
 
     removes_rows: bool | None = None
+    has_change: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ class InputChange:
 
     def has_no_change(self) -> bool:
         """Whether no row changed; runs a job only if files changed whose rows may all be the same as before."""
-        if self.known.removes_rows:
+        if self.known.removes_rows or self.known.has_change:
             return False
         return self.is_empty or (self.may_remove_rows and self.net.rows.isEmpty())
 

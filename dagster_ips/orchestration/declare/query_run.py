@@ -267,9 +267,9 @@ class QueryRun:
                 assert was is not None  # noqa: S101  # a step reads only known previous states
                 frames[before(source)] = _shown(view, was)
             if added(source) in reads:
-                frames[added(source)] = _shown(view, self._within(view, view.added))
+                frames[added(source)] = _shown(view, self._within(view, view.came))
             if removed(source) in reads:
-                frames[removed(source)] = _shown(view, self._within(view, view.removed))
+                frames[removed(source)] = _shown(view, self._within(view, view.went))
         return query_over(self.views[0].session, text, frames, asset=self.asset)
 
     def _within(self, view: IcdcView, rows: DataFrame) -> DataFrame:
@@ -291,7 +291,7 @@ def _text(query: exp.Query | None) -> str:
 
 def _change(view: IcdcView) -> SourceChange:
     view.expect_reads()
-    return SourceChange(adds=True, removes=view.change.removes_rows())
+    return SourceChange(adds=True, removes=view.loses_rows())
 
 
 def _row_names(grouping: Grouping, result: Sequence[QueryColumn]) -> list[str]:
