@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -106,6 +107,7 @@ class IcdcView:
         self._weighs_live_rows = weighs_live_rows
         self._taken = Taken()
         self._kept: list[DataFrame] = []
+        self._names: list[str] = []
         self._net_uses = 0
         self._known = KnownChange()
 
@@ -450,10 +452,22 @@ class IcdcView:
         self._kept.append(frame.persist())
         return frame
 
+    def named(self, frame: DataFrame) -> str:
+        """The name of a temporary view that holds ``frame``, until this view is released. For SQL assets.
+
+        Passing frames to ``session.sql()`` analyzes them anew each time, and ends their caches (Spark 4.1).
+        """
+        name = f"ips_{uuid.uuid4().hex}"
+        frame.createTempView(name)
+        self._names.append(name)
+        return name
+
     def release(self) -> None:
-        """Drop everything that Spark has cached for this view."""
+        """Drop everything that Spark has cached or named for this view."""
         while self._kept:
             self._kept.pop().unpersist()
+        while self._names:  # Frames that are kept may read them.
+            self._session.catalog.dropTempView(self._names.pop())
 
     @property
     def _is_whole(self) -> bool:

@@ -393,6 +393,11 @@ def origins(query: exp.Query, name: str) -> frozenset[tuple[str, str]] | None:
     return origins(relation, selected.name)
 
 
+def tables_of(query: exp.Query) -> frozenset[str]:
+    """The names of the tables that a query reads."""
+    return frozenset(table.name for table in query.find_all(exp.Table))
+
+
 def select(columns: Sequence[exp.Expr], table: exp.Expr | None) -> exp.Select:
     """SELECT ``columns`` FROM ``table``."""
     return exp.Select(expressions=list(columns), from_=exp.From(this=table) if table is not None else None)

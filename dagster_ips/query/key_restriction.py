@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from sqlglot import exp
 
-from dagster_ips.query.affected_keys import AFFECTED, after, derived, select
+from dagster_ips.query.affected_keys import AFFECTED, after, before, derived, select
 from dagster_ips.query.query_tree import Equality, Node, Relation, Role, Scan, SelectBlock, Sides, key_expression
 
 KeyLimits = dict[int, dict[str, str]]
 """For each scan: which of its columns must hold a value of which key."""
-_KEY = "ips_key"
+_KEY, _NEAR = "ips_key", "ips_near"
 
 
 def restricted(tree: exp.Query, node: Node, places: Sequence[int]) -> exp.Select:
@@ -22,24 +22,86 @@ def restricted(tree: exp.Query, node: Node, places: Sequence[int]) -> exp.Select
     limits: KeyLimits = {}
     keys = [node.names[place] for place in places]
     _push(node, dict(zip(places, keys, strict=True)), limits)
-    rows = reading(tree, lambda scan, source: _among(exp.table_(after(source)), limits.get(scan, {})))
+    near = _NearRows(tree, node, limits)
+    rows = reading(tree, lambda scan, source: near.rows(scan, after(source)))
     return _among(derived(rows, "ips_row"), {key: key for key in keys})
 
 
 def restricted_body(
-    tree: exp.Select, block: SelectBlock, keys: Mapping[exp.Column, str], state: Callable[[int], str]
-) -> exp.Select:
+    tree: exp.Select, block: SelectBlock, keys: Mapping[exp.Column, str], changed: Collection[int]
+) -> tuple[exp.Select, exp.Select]:
     """The rows of ``tree``, which has the body of ``block``, whose columns ``keys`` are among the affected keys.
 
-    ``state`` gives the name of each source in the state to be read: the current one or the one before the change.
+    The first query gives them in the current state of the sources, the second as they were before the ``changed`` ones
+    changed.
     """
     limits: KeyLimits = {}
     _push_body(block, dict(keys), limits)
-    rows = reading(tree, lambda scan, source: _among(exp.table_(state(source)), limits.get(scan, {})))
+    near = _NearRows(tree, block, limits)
     same = [exp.NullSafeEQ(this=column.copy(), expression=exp.column(key, _KEY)) for column, key in keys.items()]
-    among = select([exp.Literal.number(1)], exp.table_(AFFECTED, alias=_KEY)).where(*same, copy=False)
-    assert isinstance(rows, exp.Select)  # noqa: S101  # as the tree is
-    return rows.where(exp.Exists(this=among), copy=False)
+    among = exp.Exists(this=select([exp.Literal.number(1)], exp.table_(AFFECTED, alias=_KEY)).where(*same, copy=False))
+
+    def of_body(state: Callable[[int], str]) -> exp.Select:
+        rows = reading(tree, lambda scan, source: near.rows(scan, state(source)))
+        assert isinstance(rows, exp.Select)  # noqa: S101  # as the tree is
+        return rows.where(among.copy(), copy=False)
+
+    return of_body(after), of_body(lambda source: (before if source in changed else after)(source))
+
+
+class _NearRows:
+    """For each scan of a query, its source's rows with affected keys, and the columns that the query uses.
+
+    Scans of one source with the same limits have the same query, which ``computed_once`` finds.
+    """
+
+    def __init__(self, tree: exp.Query, node: Node, limits: KeyLimits) -> None:
+        self._limits = {scan.number: limits.get(scan.number, {}) for scan in node.scans}
+        self._sources = {scan.number: scan.source for scan in node.scans}
+        aliases = {table.meta["scan"]: table.alias_or_name for table in tree.find_all(exp.Table)}
+        used = {(column.table, column.name) for column in tree.find_all(exp.Column)}
+        self._columns = {
+            scan.number: [
+                name
+                for name in scan.names
+                if used & {(aliases[scan.number], name), ("", name)} or name in self._limits[scan.number]
+            ]
+            for scan in node.scans
+        }
+
+    def rows(self, scan: int, table: str) -> exp.Select:
+        """The rows of ``table``, which is the source of ``scan`` in some state."""
+        limits = self._limits[scan]
+        if not limits:
+            return whole(table)
+        rows = _among(exp.table_(table), limits, self._used(scan))
+        rows.meta[_NEAR] = f"ips_near_{min(self._alike(scan))}_of_{table}"
+        return rows
+
+    def _used(self, scan: int) -> list[str]:
+        """The columns that any of the scans alike uses."""
+        return list(dict.fromkeys(name for each in self._alike(scan) for name in self._columns[each]))
+
+    def _alike(self, scan: int) -> list[int]:
+        mine = (self._sources[scan], self._limits[scan])
+        return [each for each in sorted(self._limits) if (self._sources[each], self._limits[each]) == mine]
+
+
+def computed_once(rows: exp.Query) -> tuple[exp.Query, dict[str, exp.Query]]:
+    """``rows``, restricted above, as a query that reads tables, and the queries of these tables, by name.
+
+    They are the rows with affected keys that ``rows`` reads in several places.
+    """
+    copied = rows.copy()
+    found: dict[str, list[exp.Select]] = {}
+    for each in copied.find_all(exp.Select):
+        if _NEAR in each.meta:
+            found.setdefault(each.meta[_NEAR], []).append(each)
+    several = {name: places for name, places in found.items() if len(places) > 1}
+    for name, places in several.items():
+        for each in places:
+            each.replace(whole(name))
+    return copied, {name: places[0] for name, places in several.items()}
 
 
 def by_equality(rows: exp.Query, keys: Collection[str]) -> exp.Query:
@@ -69,7 +131,8 @@ def whole(name: str) -> exp.Select:
     return select([exp.Star()], exp.table_(name))
 
 
-def _among(table: exp.Expr, columns: Mapping[str, str]) -> exp.Select:
+def _among(table: exp.Expr, columns: Mapping[str, str], used: Sequence[str] | None = None) -> exp.Select:
+    """The rows of ``table`` whose ``columns`` have an affected value of a key; all columns, or those ``used``."""
     if not columns:
         return select([exp.Star()], table)
     table.set("alias", exp.TableAlias(this=exp.to_identifier("ips_row")))
@@ -80,7 +143,8 @@ def _among(table: exp.Expr, columns: Mapping[str, str]) -> exp.Select:
         exp.NullSafeEQ(this=exp.column(column, "ips_row"), expression=exp.column(key, _KEY))
         for column, key in columns.items()
     ]
-    query = select([exp.Column(this=exp.Star(), table=exp.to_identifier("ips_row"))], table)
+    star = exp.Column(this=exp.Star(), table=exp.to_identifier("ips_row"))
+    query = select([star] if used is None else [exp.column(name, "ips_row") for name in used], table)
     on = exp.and_(*same, copy=False)
     query.append("joins", exp.Join(this=derived(wanted, _KEY), side="LEFT", kind="SEMI", on=on))
     return query

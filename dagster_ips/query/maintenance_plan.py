@@ -17,9 +17,9 @@ from dagster_ips.query.affected_keys import (
     AffectedReach,
     SourceChange,
     after,
-    before,
     derived,
     select,
+    tables_of,
     union,
 )
 from dagster_ips.query.body_keys import body_keys
@@ -97,7 +97,7 @@ class MaintenanceStep:
     def reads(self) -> frozenset[str]:
         """The names of the tables that its queries read."""
         queries = [query for query in (self.rows, self.affected) if query is not None]
-        return frozenset(table.name for query in queries for table in query.find_all(exp.Table))
+        return frozenset().union(*map(tables_of, queries))
 
 
 class MaintenancePlan:
@@ -262,8 +262,7 @@ class MaintenancePlan:
         keys = body_keys(block, scans, reach)
         if not keys or found.has_extremes:
             return None
-        came = restricted_body(found.rows, block, keys, after)
-        went = restricted_body(found.rows, block, keys, lambda source: (before if source in changed else after)(source))
+        came, went = restricted_body(found.rows, block, keys, changed)
         affected = union([reach.body_keys(block, scan, keys) for scan in scans], distinct=True)
         return MaintenanceStep(Strategy.COMBINE, weighted([came], [went]), affected)
 
@@ -348,6 +347,8 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
             node.meta["source"] = int(node.name.rpartition("_")[2])
     for each in tree.find_all(exp.Select):
         _simplify_using(each)
+    for exists in tree.find_all(exp.Exists):
+        _read_no_columns(exists.this)
     return tree
 
 
@@ -468,6 +469,14 @@ def _simplify_using(tree: exp.Select) -> None:
     for call in within(tree, exp.Coalesce):
         if len(call.expressions) == 1 and (call.this, call.expressions[0]) in equal:
             call.replace(call.this)
+
+
+def _read_no_columns(query: exp.Expr) -> None:
+    """Let the query of an EXISTS select a constant in place of its relations' columns, which nobody sees."""
+    if not isinstance(query, exp.Select) or any(map(query.args.get, ("distinct", "group", "having"))):
+        return
+    if all(isinstance(each.unalias(), exp.Column) for each in query.selects):
+        query.set("expressions", [exp.alias_(exp.Literal.number(1), "1")])
 
 
 def _kind(expression: exp.Expr) -> str | None:

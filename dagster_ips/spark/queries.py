@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dagster_ips.core.ranges import quoted
 from dagster_ips.errors import UnresolvedQueryError
 from dagster_ips.spark.late import errors
 
@@ -12,17 +13,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def query_over(session: SparkSession, text: str, frames: Mapping[str, DataFrame], *, asset: str) -> DataFrame:
-    """The query ``text`` of ``asset``, in which a name of ``frames`` in backquotes stands for that frame. Lazy.
+def query_over(session: SparkSession, text: str, names: Mapping[str, str], *, asset: str) -> DataFrame:
+    """The query ``text`` of ``asset``, which names temporary views in backquotes, by the keys of ``names``. Lazy.
 
     Raises:
         UnresolvedQueryError: the query names something that its sources don't have.
     """
-    found = text.replace("{", "{{").replace("}", "}}")
-    for name in frames:
-        found = found.replace(f"`{name}`", f"{{{name}}}")
+    for name, view in names.items():
+        text = text.replace(f"`{name}`", quoted(view))
     try:
-        return session.sql(found, **dict[str, Any](frames))
+        return session.sql(text)
     except errors.AnalysisException as error:
         raise UnresolvedQueryError(asset=asset, problem=str(error).strip().partition("\n")[0].rstrip(";")) from error
 

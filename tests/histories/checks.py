@@ -77,6 +77,8 @@ def frames(view: IcdcView, truth: Truth) -> dict[str, DataFrame]:
         "weighted": view.weighted,
         "changelog": view.changelog(change_type=CHANGE_TYPE),
         "scope": view.scope,
+        "came": view.came,
+        "went": view.went,
     }
     for keys in truth.keys:
         found[f"affected by {', '.join(keys)}"] = view.affected(*keys)
@@ -95,6 +97,7 @@ def check_frames(collected: Mapping[str, Sequence[str]], truth: Truth) -> None:
     _same("added", plain["added"], truth.added)
     _same("removed", plain["removed"], truth.removed)
     _check_changes(plain["changes"], truth)
+    _check_apart(plain["came"], plain["went"], truth)
     _check_scope(plain["scope"], truth)
     weighted = _rows(collected, "weighted", (*truth.schema, _WEIGHT))
     _same("weighted", weighted, _tagged(truth.added, 1) + _tagged(truth.removed, -1))
@@ -107,7 +110,7 @@ def check_frames(collected: Mapping[str, Sequence[str]], truth: Truth) -> None:
         _check_changelog_by_keys(_rows(collected, "changelog by keys", (*truth.schema, _KIND)), truth, keys)
 
 
-_PLAIN = ("changes", "added", "removed", "scope")
+_PLAIN = ("changes", "added", "removed", "scope", "came", "went")
 
 
 def _check_changes(changes: Rows, truth: Truth) -> None:
@@ -115,6 +118,14 @@ def _check_changes(changes: Rows, truth: Truth) -> None:
         raise WrongCaptureError("changes hold every added row", changes, truth.added)
     if changes - truth.after:
         raise WrongCaptureError("every row of changes is live", changes, truth.after)
+
+
+def _check_apart(came: Rows, went: Rows, truth: Truth) -> None:
+    _same("came less went", came + truth.removed, went + truth.added)
+    if came - truth.after:
+        raise WrongCaptureError("every row that came is live", came, truth.after)
+    if went - (truth.before or Counter()):
+        raise WrongCaptureError("every row that went was there", went, truth.before or Counter())
 
 
 def _check_affected(name: str, affected: Rows, truth: Truth, keys: Sequence[str]) -> None:

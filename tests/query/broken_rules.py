@@ -47,6 +47,16 @@ RULES = {
         "return relation is not None",
     ),
     "keys are compared null-safe": (LIMITS, "exp.NullSafeEQ(", "exp.EQ("),
+    "places alike share their columns": (
+        LIMITS,
+        "for each in self._alike(scan) for name in self._columns[each]",
+        "for each in self._alike(scan)[:1] for name in self._columns[each]",
+    ),
+    "only scans with the same limits are alike": (
+        LIMITS,
+        "if (self._sources[each], self._limits[each]) == mine",
+        "if self._sources[each] == mine[0]",
+    ),
     "the right side of a LEFT JOIN isn't linear": (TERMS, "if relation.role is Role.LEFT:", "if False:"),
     "a subquery isn't linear": (TERMS, "if relation.role is Role.HIDDEN:", "if False:"),
     "of several places, later ones are as they were": (TERMS, "number in later", "number in ()"),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 import sqlglot
@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from dagster_ips.core.aggregates import EVERY_ROW, Function
 from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, origins, removed
-from dagster_ips.query.key_restriction import by_equality
+from dagster_ips.query.key_restriction import by_equality, computed_once
 from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy
 from dagster_ips.query.query_text import Query, read
 from dagster_ips.query.query_tree import within
@@ -29,6 +29,9 @@ from dagster_ips.query.top_grouping import Grouping
 from tests.query.random_queries import GROWS, TABLES, Queries, Rows, random_change, random_rows
 
 _KINDS = {"int": "INTEGER", "string": "VARCHAR"}
+
+
+Form: TypeAlias = tuple[MaintenanceStep, exp.Query, dict[str, exp.Query]]
 
 
 @dataclass
@@ -62,7 +65,7 @@ class Machine:
         self._db.execute("PRAGMA disable_optimizer")
         self._made: dict[str, tuple[str, Rows]] = {}
         self._texts: dict[int, tuple[exp.Query, str]] = {}  # with the query, so that no other one gets its id
-        self._forms: dict[tuple[int, frozenset[str]], tuple[MaintenanceStep, exp.Query]] = {}  # with the step, as above
+        self._forms: dict[tuple[int, frozenset[str]], Form] = {}  # with the step, as above
 
     def mismatch(
         self, case: Case, changes: Mapping[str, tuple[Rows, Rows]], *, unknown: frozenset[str] = frozenset()
@@ -135,8 +138,11 @@ class Machine:
         )
         form = id(step), never_null
         if form not in self._forms:
-            self._forms[form] = (step, by_equality(step.rows, never_null))
-        return affected, self._forms[form][1]
+            self._forms[form] = (step, *computed_once(by_equality(step.rows, never_null)))
+        _, rows, near = self._forms[form]
+        for name, query in near.items():
+            self._db.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {self._text(query)}")
+        return affected, rows
 
     def _combined(self, case: Case, step: MaintenanceStep) -> Rows:
         """The groups of the earlier rows, plus the added and minus the removed ones."""

@@ -49,6 +49,12 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {"t0": [(1, 1, 1, "a")]},
     ),
     (
+        "SELECT x.a AS k, y.b AS j, count(DISTINCT x.s) AS n FROM t0 x JOIN t0 y ON x.c = y.b GROUP BY x.a, y.b",
+        {"t0": [(3, 1, 7, "a")]},
+        {"t0": [(5, 9, 1, "a")]},
+        {},
+    ),
+    (
         "SELECT s AS k, count(*) AS n FROM t0 GROUP BY s HAVING count(*) > 0",
         {"t0": [(1, 1, 1, None), (2, 1, 1, None)]},
         {},

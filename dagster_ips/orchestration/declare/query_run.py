@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING
@@ -15,9 +15,9 @@ from dagster_ips.core.spark_plan import PlanUnreadableError
 from dagster_ips.core.write_mode import Append, Combine, Replace, ReplaceKeys
 from dagster_ips.errors import AggregateError, QueryNotDerivedError, UnresolvedQueryError
 from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
-from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, origins, removed
+from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, origins, removed, tables_of
 from dagster_ips.query.foreseen_steps import ForeseenStep, foreseen_steps
-from dagster_ips.query.key_restriction import by_equality
+from dagster_ips.query.key_restriction import by_equality, computed_once
 from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy
 from dagster_ips.query.query_text import Query
 from dagster_ips.query.refresh_choice import PastRefresh, Refresh, SourceSize, share_of_rows, why_full_is_cheaper
@@ -44,6 +44,7 @@ class QueryRun:
     refresh: Refresh
     views: Sequence[IcdcView]
     past: Callable[[], Sequence[PastRefresh]] = tuple
+    _names_of: dict[str, str] = field(default_factory=dict, repr=False)
 
     def result(self) -> tuple[MaintainedRows, MaintenanceStep]:
         """The rows to write, and the maintenance step that they result from.
@@ -166,7 +167,7 @@ class QueryRun:
 
     def _why_not_kept(self, plan: MaintenancePlan, grouping: Grouping, result: Sequence[QueryColumn]) -> str | None:
         """Why the groups can't be stored in a form to which changes can be added; None if they can."""
-        rows = self._over(in_spark(plan.all_rows), plan.tables).toDF(*_row_names(grouping, result))
+        rows = self._of(plan.all_rows).toDF(*_row_names(grouping, result))
         try:
             groups = Aggregates.over(rows, grouping.combine, table=self.asset).groups(rows)
         except AggregateError as error:
@@ -185,7 +186,7 @@ class QueryRun:
     @cached_property
     def _as_given(self) -> DataFrame:
         """The result of the whole query, with its text as it was given."""
-        return self._over(self._given_text, {after(source) for source in range(len(self.views))})
+        return self._over(self._given_text, frozenset(map(after, range(len(self.views)))))
 
     @property
     def _given_text(self) -> str:
@@ -198,7 +199,7 @@ class QueryRun:
     def _everything(self) -> DataFrame:
         if self._grouping is None:
             return self._as_given
-        return self._groups(self._over(in_spark(self._plan.all_rows), self._plan.tables))
+        return self._groups(self._of(self._plan.all_rows))
 
     def _affected(self, step: MaintenanceStep) -> tuple[DataFrame, frozenset[str]]:
         """The affected keys, with a condition that all of them meet, and the names of those that are never null."""
@@ -210,7 +211,7 @@ class QueryRun:
                 conditions.append(reduce(or_, [change.pruning(column, key) for change, column in found]))
                 if not any(change.may_be_null(column) for change, column in found):
                     never_null.add(key)
-        affected = self.views[0].keep(self._over(_text(step.affected), step.reads))
+        affected = self.views[0].keep(self._of(step.affected))
         return affected.where(reduce(and_, conditions, Predicate("TRUE"))), frozenset(never_null)
 
     def _changed_columns(self, affected: exp.Query, key: str) -> list[tuple[InputChange, str]]:
@@ -228,10 +229,14 @@ class QueryRun:
     def _rows(
         self, step: MaintenanceStep, affected: DataFrame | None = None, never_null: frozenset[str] = frozenset()
     ) -> DataFrame:
+        assert step.rows is not None  # noqa: S101  # a step of such a strategy has this query
         if affected is None:
-            return self._over(_text(step.rows), step.reads)
-        assert step.rows is not None  # noqa: S101  # a step with affected keys has this query
-        return self._over(_text(by_equality(step.rows, never_null)), step.reads, {AFFECTED: affected})
+            return self._of(step.rows)
+        rows, near = computed_once(by_equality(step.rows, never_null))
+        names = {AFFECTED: self._named(affected)}
+        for name, query in near.items():
+            names[name] = self._named(self.views[0].keep(self._of(query, names)))
+        return self._of(rows, names)
 
     @property
     def _result(self) -> list[QueryColumn]:
@@ -255,22 +260,34 @@ class QueryRun:
         rows = self._rows(step) if step.affected is None else self._rows(step, *self._affected(step))
         return rows.toDF(*_row_names(self._grouping, self._result), WEIGHT)
 
-    def _over(
-        self, text: str, reads: frozenset[str] | set[str], more: Mapping[str, DataFrame] | None = None
-    ) -> DataFrame:
-        frames = dict(more or {})
-        for source, view in enumerate(self.views):
-            if after(source) in reads:
-                frames[after(source)] = _shown(view, view.source)
-            if before(source) in reads:
-                was = view.before
-                assert was is not None  # noqa: S101  # a step reads only known previous states
-                frames[before(source)] = _shown(view, was)
-            if added(source) in reads:
-                frames[added(source)] = _shown(view, self._within(view, view.came))
-            if removed(source) in reads:
-                frames[removed(source)] = _shown(view, self._within(view, view.went))
-        return query_over(self.views[0].session, text, frames, asset=self.asset)
+    def _of(self, query: exp.Query, names: Mapping[str, str] | None = None) -> DataFrame:
+        return self._over(in_spark(query), tables_of(query), names)
+
+    def _over(self, text: str, reads: frozenset[str], more: Mapping[str, str] | None = None) -> DataFrame:
+        """The query ``text``, which ``reads`` tables; ``more`` are those that aren't of a source, and their views."""
+        names = dict(more or {})
+        names |= {table: self._name_of(table) for table in reads - names.keys()}
+        return query_over(self.views[0].session, text, names, asset=self.asset)
+
+    def _name_of(self, table: str) -> str:
+        """The temporary view of what queries read of a source; it is made when the first one reads it."""
+        if table not in self._names_of:
+            self._names_of[table] = self._named(self._of_source(table))
+        return self._names_of[table]
+
+    def _named(self, frame: DataFrame) -> str:
+        return self.views[0].named(frame)
+
+    def _of_source(self, table: str) -> DataFrame:
+        source = int(table.rpartition("_")[2])
+        view = self.views[source]
+        if table == added(source):
+            return _shown(view, self._within(view, view.came))
+        if table == removed(source):
+            return _shown(view, self._within(view, view.went))
+        found = view.before if table == before(source) else view.source
+        assert found is not None  # noqa: S101  # a step reads only known previous states
+        return _shown(view, found)
 
     def _within(self, view: IcdcView, rows: DataFrame) -> DataFrame:
         """``rows``, with a condition that all of them meet: Spark also applies it to what they are joined with."""
@@ -282,11 +299,6 @@ def _shown(view: IcdcView, rows: DataFrame) -> DataFrame:
     """``rows`` of a view without the hidden columns that the table of another query has."""
     hidden = set(view.columns) - set(shown(view.columns))
     return rows.drop(*hidden) if hidden else rows
-
-
-def _text(query: exp.Query | None) -> str:
-    assert query is not None  # noqa: S101  # a step of such a strategy has this query
-    return in_spark(query)
 
 
 def _change(view: IcdcView) -> SourceChange:
