@@ -178,15 +178,20 @@ class IcdcView:
         """What ``removed`` holds and, maybe, rows that ``came`` holds as well. For SQL assets."""
         return self._given(self._deleted, Frame.REMOVED) if self._is_known_apart else self.removed
 
-    def loses_rows(self) -> bool:
-        """Whether a row ``went``; runs a job only if files changed whose rows may all be the same. For SQL assets."""
+    def loses_rows(self, columns: Sequence[str]) -> bool:
+        """Whether a row ``went``, of which only ``columns`` are needed from now on. For SQL assets.
+
+        It runs a job only if files changed whose rows may all be the same. Spark caches the rows that it finds: by the
+        files that they are in, it would take them for far more when it plans joins.
+        """
         if not self._is_known_apart:
+            self._used_net(_SEVERAL)
             return self.change.removes_rows()
-        if self._deleted.isEmpty():
+        self._deleted = self.keep(self._deleted.select(*map(quoted, columns)))
+        self._known.has_change = self._deleted.count() > 0
+        if not self._known.has_change:
             self._known.removes_rows = False
-            return False
-        self._known.has_change = True
-        return True
+        return self._known.has_change
 
     @property
     def weighted(self) -> DataFrame:
@@ -439,14 +444,6 @@ class IcdcView:
         view._taken = self._taken
         return view
 
-    def expect_reads(self) -> None:
-        """Let Spark cache rows that have to be compared from their first use on, as they will be read again.
-
-        For SQL assets.
-        """
-        if not self._is_known_apart:
-            self._used_net(_SEVERAL)
-
     def keep(self, frame: DataFrame) -> DataFrame:
         """``frame``, which Spark caches once it is computed, until this view is released. For SQL assets."""
         self._kept.append(frame.persist())
@@ -552,7 +549,7 @@ class IcdcView:
         before, rewritten = (self._tagged(tag, with_deleted=True) for tag in (Tag.BEFORE, Tag.REWRITTEN))
         return before, rewritten
 
-    @property
+    @cached_property
     def _deleted(self) -> DataFrame:
         """The rows that went, if they are known apart."""
         files = self._captured.files

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from sqlglot import exp
 
@@ -58,15 +58,8 @@ class _NearRows:
     def __init__(self, tree: exp.Query, node: Node, limits: KeyLimits) -> None:
         self._limits = {scan.number: limits.get(scan.number, {}) for scan in node.scans}
         self._sources = {scan.number: scan.source for scan in node.scans}
-        aliases = {table.meta["scan"]: table.alias_or_name for table in tree.find_all(exp.Table)}
-        used = {(column.table, column.name) for column in tree.find_all(exp.Column)}
         self._columns = {
-            scan.number: [
-                name
-                for name in scan.names
-                if used & {(aliases[scan.number], name), ("", name)} or name in self._limits[scan.number]
-            ]
-            for scan in node.scans
+            number: dict.fromkeys([*found, *self._limits[number]]) for number, _, found in columns_read(tree, node)
         }
 
     def rows(self, scan: int, table: str) -> exp.Select:
@@ -85,6 +78,18 @@ class _NearRows:
     def _alike(self, scan: int) -> list[int]:
         mine = (self._sources[scan], self._limits[scan])
         return [each for each in sorted(self._limits) if (self._sources[each], self._limits[each]) == mine]
+
+
+def columns_read(tree: exp.Query, node: Node) -> Iterator[tuple[int, int, list[str]]]:
+    """The number and the source of each scan of ``node``, and which columns ``tree`` reads there, perhaps too many.
+
+    ``tree`` is the tree of ``node``, or another one with the same scans.
+    """
+    aliases = {table.meta["scan"]: table.alias_or_name for table in tree.find_all(exp.Table)}
+    used = {(column.table, column.name) for column in tree.find_all(exp.Column)}
+    for scan in sorted(node.scans, key=lambda scan: scan.number):
+        names = [name for name in scan.names if used & {(aliases[scan.number], name), ("", name)}]
+        yield scan.number, scan.source, names
 
 
 def computed_once(rows: exp.Query) -> tuple[exp.Query, dict[str, exp.Query]]:

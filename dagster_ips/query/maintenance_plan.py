@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from itertools import chain
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError, UnsupportedError
@@ -30,7 +31,7 @@ from dagster_ips.query.delta_terms import (
     why_not_linear,
     why_not_repeatable,
 )
-from dagster_ips.query.key_restriction import reading, restricted, restricted_body, whole
+from dagster_ips.query.key_restriction import columns_read, reading, restricted, restricted_body, whole
 from dagster_ips.query.query_text import Query, is_function, is_of_the_moment, named
 from dagster_ips.query.query_tree import (
     Node,
@@ -199,6 +200,11 @@ class MaintenancePlan:
     def all_rows(self) -> exp.Query:
         """The query of the whole result: its rows, or the keys and values to be grouped into its rows."""
         return reading(self._made_of(), lambda _, source: whole(after(source)))
+
+    def columns_read(self, source: int) -> frozenset[str]:
+        """The columns of a source that the query names, in lower case."""
+        found = (names for _, of, names in columns_read(self._tree, self._node) if of == source)
+        return frozenset(chain.from_iterable(found))
 
     def step(self, changes: Mapping[int, SourceChange], *, known_before: frozenset[int]) -> MaintenanceStep:
         """What to do after these ``changes``; sources in ``known_before`` can be read in their state before them."""

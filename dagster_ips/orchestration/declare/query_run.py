@@ -108,9 +108,20 @@ class QueryRun:
         """What to do after the changes, regardless of the cost."""
         if self._plan.refused is None and not self._has_same_names:
             return self._plan.whole("its sources have other columns than before, and a name in it may mean another one")
-        changes = {source: _change(view) for source, view in enumerate(self.views) if not view.is_empty}
+        changes = {source: self._change(source) for source, view in enumerate(self.views) if not view.is_empty}
         known = frozenset(source for source in changes if self.views[source].before is not None)
         return self._plan.step(changes, known_before=known)
+
+    def _change(self, source: int) -> SourceChange:
+        if self._plan.refused is not None:
+            return SourceChange(adds=True, removes=True)  # Nothing depends on it.
+        view = self.views[source]
+        return SourceChange(adds=True, removes=view.loses_rows(self._read(source) or view.columns))
+
+    def _read(self, source: int) -> list[str]:
+        """The columns of a source that the query reads."""
+        found = self._plan.columns_read(source)
+        return [name for name in self.views[source].columns if name.lower() in found]
 
     @property
     def _has_same_names(self) -> bool:
@@ -282,28 +293,24 @@ class QueryRun:
         source = int(table.rpartition("_")[2])
         view = self.views[source]
         if table == added(source):
-            return _shown(view, self._within(view, view.came))
+            return _shown(view, self._within(source, view.came))
         if table == removed(source):
-            return _shown(view, self._within(view, view.went))
+            return _shown(view, self._within(source, view.went))
         found = view.before if table == before(source) else view.source
         assert found is not None  # noqa: S101  # a step reads only known previous states
         return _shown(view, found)
 
-    def _within(self, view: IcdcView, rows: DataFrame) -> DataFrame:
+    def _within(self, source: int, rows: DataFrame) -> DataFrame:
         """``rows``, with a condition that all of them meet: Spark also applies it to what they are joined with."""
-        compared = [name for name in view.columns if name.lower() in self.query.compared_columns]
-        return rows.where(reduce(and_, [view.change.pruning(name, name) for name in compared], Predicate("TRUE")))
+        compared = [name for name in self._read(source) if name.lower() in self.query.compared_columns]
+        change = self.views[source].change
+        return rows.where(reduce(and_, [change.pruning(name, name) for name in compared], Predicate("TRUE")))
 
 
 def _shown(view: IcdcView, rows: DataFrame) -> DataFrame:
     """``rows`` of a view without the hidden columns that the table of another query has."""
     hidden = set(view.columns) - set(shown(view.columns))
     return rows.drop(*hidden) if hidden else rows
-
-
-def _change(view: IcdcView) -> SourceChange:
-    view.expect_reads()
-    return SourceChange(adds=True, removes=view.loses_rows())
 
 
 def _row_names(grouping: Grouping, result: Sequence[QueryColumn]) -> list[str]:
