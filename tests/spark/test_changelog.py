@@ -24,18 +24,27 @@ ROWS = "(1, 1.5, 'a'), (1, 1.5, 'a'), (1, 1.5, 'a'), (2, NULL, 'b'), (3, double(
 OTHERS = "(1, 1.5, 'a'), (2, NULL, 'c'), (3, double('NaN'), NULL), (3, double('NaN'), NULL), (5, 0.0, 'e')"
 
 
-class Rewritten:
-    """The view of a table whose only file was replaced by one with partly the same rows."""
+MERGE_ON_READ = ", ".join(f"'write.{each}.mode' = 'merge-on-read'" for each in ("delete", "update", "merge"))
 
-    def __init__(self, lake: Lake) -> None:
+
+class Rewritten:
+    """The view of a table whose only file was replaced by one with partly the same rows, or changed by ``statements``.
+
+    Before that, the row with the id 9 was deleted from the file.
+    """
+
+    def __init__(self, lake: Lake, *statements: str) -> None:
         self._lake, self._store = lake, MemoryEdgeStore()
         lake.catalog.create_namespace("media")
-        lake.sql("CREATE TABLE lake.media.values (id BIGINT, v DOUBLE, s STRING) USING iceberg")
+        columns = "id BIGINT, v DOUBLE, s STRING"
+        lake.sql(f"CREATE TABLE lake.media.values ({columns}) USING iceberg TBLPROPERTIES ({MERGE_ON_READ})")
         lake.sql("CREATE TABLE lake.media.target (x INT) USING iceberg")
-        lake.sql(f"INSERT INTO lake.media.values VALUES {ROWS}").collect()
+        lake.sql(f"INSERT INTO lake.media.values SELECT /*+ COALESCE(1) */ * FROM VALUES {ROWS}, (9, 0.0, NULL)")
+        lake.sql("DELETE FROM lake.media.values WHERE id = 9").collect()
         first = self._capture()
         self._store.set(self._store.get(Edge("consumer", "values")).with_committed(first.capture, None))
-        lake.sql(f"INSERT OVERWRITE lake.media.values VALUES {OTHERS}").collect()
+        for statement in statements or (f"INSERT OVERWRITE lake.media.values VALUES {OTHERS}",):
+            lake.sql(statement).collect()
         self.view = IcdcView(self._capture(), lake.session, "lake")
 
     def _capture(self) -> Any:  # noqa: ANN401  # a CapturedInput
@@ -91,6 +100,25 @@ def test_a_change_that_several_frames_need_is_compared_once_and_kept_until_the_r
     assert len(rewritten.kept() - before) == 1
     rewritten.view.release()
     assert rewritten.kept() <= before
+
+
+def test_rewritten_rows_did_not_come_or_go(rewritten: Rewritten) -> None:
+    view = rewritten.view
+    assert (rows(view.came), same_zero(rows(view.went))) == (ADDED, same_zero(REMOVED))
+    assert view.loses_rows(["id"])
+    assert same_zero(rows(view.went)) == same_zero(REMOVED)
+
+
+def test_deleted_rows_went_and_updated_ones_came_again_even_unchanged(lake: Lake) -> None:
+    update, delete = "UPDATE lake.media.values SET s = s WHERE id = 2", "DELETE FROM lake.media.values WHERE id = 3"
+    view = Rewritten(lake, update, delete).view
+    updated, deleted = "(2, None, 'b')", "(3, nan, None)"
+    assert rows(view.came) == Counter([updated])
+    assert rows(view.went) == Counter([updated, deleted])
+    assert (rows(view.added), rows(view.removed)) == (Counter(), Counter([deleted]))
+    assert view.loses_rows(["id"])
+    assert rows(view.went) == Counter(["(2,)", "(3,)"])
+    view.release()
 
 
 def test_updates_by_key_are_compared_once(rewritten: Rewritten) -> None:
