@@ -55,7 +55,7 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {},
     ),
     (
-        "SELECT c, count(*) FROM (SELECT x.a, count(d) AS c FROM t0 x LEFT JOIN t1 y ON x.a = y.a GROUP BY 1) GROUP BY c",
+        "SELECT c, count(*) FROM (SELECT x.a, count(d) c FROM t0 x LEFT JOIN t1 y ON x.a = y.a GROUP BY 1) GROUP BY 1",
         {"t0": [(1, 1, 1, "a")], "t1": [(1, 1, 1, "a")]},
         {"t1": [(1, 1, 1, "a")]},
         {},
