@@ -64,14 +64,27 @@ def share_of_rows(sizes: Iterable[SourceSize]) -> float:
     return float(f"{share:.4g}")
 
 
+def most_share(strategy: Strategy, *, is_by_keys: bool) -> float | None:
+    """The share of changed rows at which computing everything is assumed to cost less; None for other strategies.
+
+    ``is_by_keys`` says that it needs affected keys, as ``combine`` may.
+    """
+    return _MOST.get(Strategy.KEYS if is_by_keys else strategy)
+
+
 def why_full_is_cheaper(
-    strategy: Strategy, share: float, rows: int | None = None, past: Sequence[PastRefresh] = ()
+    strategy: Strategy,
+    share: float,
+    rows: int | None = None,
+    past: Sequence[PastRefresh] = (),
+    *,
+    is_by_keys: bool = False,
 ) -> str | None:
     """Why a full refresh costs less than ``strategy`` if ``share`` of all source ``rows`` changed; None if it doesn't.
 
     Earlier runs of ``strategy`` decide, if one had no larger share of changed rows and was slower than a full refresh,
     or had no smaller share and wasn't slower. Their seconds are scaled up to the present number of rows. Otherwise, an
-    estimate decides.
+    estimate decides, see ``most_share``.
 
     Example:
         >>> print(why_full_is_cheaper(Strategy.KEYS, 0.9))
@@ -79,7 +92,7 @@ def why_full_is_cheaper(
         >>> past = [PastRefresh(Strategy.FULL, 1, 1000, 30.0), PastRefresh(Strategy.KEYS, 0.95, 1000, 8.0)]
         >>> why_full_is_cheaper(Strategy.KEYS, 0.9, 1000, past)
     """
-    most = _MOST.get(strategy)
+    most = most_share(strategy, is_by_keys=is_by_keys)
     if most is None:
         return None
     took = [(run, run.seconds * max(1.0, (rows or 0) / max(1, run.rows))) for run in past]

@@ -40,6 +40,11 @@ def test_seconds_of_earlier_runs_take_precedence_over_the_estimate(
     assert (why_full_is_cheaper(Strategy.KEYS, share, rows, past) is not None) is is_full
 
 
+def test_a_strategy_that_needs_keys_is_assumed_to_cost_what_keys_cost() -> None:
+    assert why_full_is_cheaper(Strategy.COMBINE, 0.3) is None
+    assert "the limit is 20%" in str(why_full_is_cheaper(Strategy.COMBINE, 0.3, is_by_keys=True))
+
+
 def test_metadata_of_earlier_runs_is_read_and_incomplete_metadata_is_ignored() -> None:
     told = {REFRESH: "keys", SHARE: 0.25, ROWS: 40, WRITE_SECONDS: 1.5}
     with dg.DagsterInstance.ephemeral() as instance:

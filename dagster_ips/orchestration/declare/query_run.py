@@ -99,7 +99,8 @@ class QueryRun:
         if step.strategy is Strategy.FULL and self.refresh is Refresh.STRICT:
             raise QueryNotDerivedError(asset=self.asset, problem=step.reason)
         if self.refresh is Refresh.AUTO:
-            costly = why_full_is_cheaper(step.strategy, self.share, self.rows, self.past())
+            is_by_keys = step.affected is not None
+            costly = why_full_is_cheaper(step.strategy, self.share, self.rows, self.past(), is_by_keys=is_by_keys)
             if costly is not None:
                 return MaintenanceStep(Strategy.FULL, why_not={**step.why_not, step.strategy: costly})
         return step

@@ -124,6 +124,9 @@ def sql_asset(  # noqa: PLR0913  # independent parameters
             past_refreshes.ROWS: run.rows,
             WHY_NOT_BETTER: step.reason or IS_BEST,
         }
+        most = refresh_choice.most_share(step.strategy, is_by_keys=step.affected is not None)
+        if most is not None:
+            shown[past_refreshes.MOST_SHARE] = most
         if foreseen := list(run.foreseen()):  # Dagster has no empty table.
             shown["refresh, by kind of change"] = _table(upstreams, foreseen)
         if query.notes:
