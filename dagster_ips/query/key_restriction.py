@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dagster_ips.query.affected_keys import AFFECTED, after, before, derived, select, union
+from dagster_ips.query.affected_keys import AFFECTED, after, before, derived, select
 from dagster_ips.query.query_tree import Equality, Node, Relation, Role, Scan, SelectBlock, Sides, key_expression
 
 KeyLimits = dict[int, dict[str, str]]
@@ -29,7 +28,7 @@ def restricted(tree: exp.Query, node: Node, places: Sequence[int]) -> exp.Select
 
 
 def restricted_body(
-    tree: exp.Select, block: SelectBlock, keys: Mapping[exp.Column, str], changed: Mapping[int, Change]
+    tree: exp.Select, block: SelectBlock, keys: Mapping[exp.Column, str], changed: Collection[int]
 ) -> tuple[exp.Select, exp.Select]:
     """The rows of ``tree``, which has the body of ``block``, whose columns ``keys`` are among the affected keys.
 
@@ -42,28 +41,12 @@ def restricted_body(
     same = [exp.NullSafeEQ(this=column.copy(), expression=exp.column(key, _KEY)) for column, key in keys.items()]
     among = exp.Exists(this=select([exp.Literal.number(1)], exp.table_(AFFECTED, alias=_KEY)).where(*same, copy=False))
 
-    def of_body(read: Callable[[int, int], exp.Query]) -> exp.Select:
-        rows = reading(tree, read)
+    def of_body(state: Callable[[int], str]) -> exp.Select:
+        rows = reading(tree, lambda scan, source: near.rows(scan, state(source)))
         assert isinstance(rows, exp.Select)  # noqa: S101  # as the tree is
         return rows.where(among.copy(), copy=False)
 
-    def then(scan: int, source: int) -> exp.Query:
-        return near.rows_before(scan, source, changed[source]) if source in changed else near.rows(scan, after(source))
-
-    return of_body(lambda scan, source: near.rows(scan, after(source))), of_body(then)
-
-
-@dataclass(frozen=True)
-class Change:
-    """How to get the rows of a source before it changed: take out what ``came``, and put back what ``went``.
-
-    Both are names of tables. Of the columns ``exact``, equal values are identical, so that rows can be compared by
-    them. If these aren't enough, the rows before are read.
-    """
-
-    came: str | None
-    went: str | None
-    exact: frozenset[str]
+    return of_body(after), of_body(lambda source: (before if source in changed else after)(source))
 
 
 class _NearRows:
@@ -84,22 +67,7 @@ class _NearRows:
         limits = self._limits[scan]
         if not limits:
             return whole(table)
-        return self._marked(_among(exp.table_(table), limits, self._used(scan)), scan, table)
-
-    def rows_before(self, scan: int, source: int, change: Change) -> exp.Select:
-        """The rows of ``source``, which is that of ``scan``, before the change."""
-        limits, used = self._limits[scan], self._used(scan)
-        if not limits or not change.exact.issuperset(used):
-            return self.rows(scan, before(source))
-        rows = _all(self.rows(scan, after(source)))
-        if change.came:
-            came = _among(exp.table_(change.came), limits, used)
-            rows = _all(exp.Except(this=rows, expression=came, distinct=False))
-        if change.went:
-            rows = _all(union([rows, _among(exp.table_(change.went), limits, used)]))
-        return self._marked(rows, scan, before(source))
-
-    def _marked(self, rows: exp.Select, scan: int, table: str) -> exp.Select:
+        rows = _among(exp.table_(table), limits, self._used(scan))
         rows.meta[_NEAR] = f"ips_near_{min(self._alike(scan))}_of_{table}"
         return rows
 
@@ -127,11 +95,11 @@ def columns_read(tree: exp.Query, node: Node) -> Iterator[tuple[int, int, list[s
 def computed_once(rows: exp.Query) -> tuple[exp.Query, dict[str, exp.Query]]:
     """``rows``, restricted above, as a query that reads tables, and the queries of these tables, by name.
 
-    They are the rows with affected keys that ``rows`` reads in several places. Later ones may read earlier ones.
+    They are the rows with affected keys that ``rows`` reads in several places.
     """
     copied = rows.copy()
     found: dict[str, list[exp.Select]] = {}
-    for each in sorted(copied.find_all(exp.Select), key=lambda each: -each.depth):
+    for each in copied.find_all(exp.Select):
         if _NEAR in each.meta:
             found.setdefault(each.meta[_NEAR], []).append(each)
     several = {name: places for name, places in found.items() if len(places) > 1}
@@ -166,10 +134,6 @@ def reading(tree: exp.Query, read: Callable[[int, int], exp.Query]) -> exp.Query
 def whole(name: str) -> exp.Select:
     """All rows of a table."""
     return select([exp.Star()], exp.table_(name))
-
-
-def _all(rows: exp.Query) -> exp.Select:
-    return select([exp.Star()], derived(rows, "ips_row"))
 
 
 def _among(table: exp.Expr, columns: Mapping[str, str], used: Sequence[str] | None = None) -> exp.Select:

@@ -17,10 +17,8 @@ from sqlglot.optimizer.qualify import qualify
 from dagster_ips.query.affected_keys import (
     AffectedReach,
     SourceChange,
-    added,
     after,
     derived,
-    removed,
     select,
     tables_of,
     union,
@@ -33,7 +31,7 @@ from dagster_ips.query.delta_terms import (
     why_not_linear,
     why_not_repeatable,
 )
-from dagster_ips.query.key_restriction import Change, columns_read, reading, restricted, restricted_body, whole
+from dagster_ips.query.key_restriction import columns_read, reading, restricted, restricted_body, whole
 from dagster_ips.query.query_text import Query, is_function, is_of_the_moment, named
 from dagster_ips.query.query_tree import (
     Node,
@@ -270,17 +268,7 @@ class MaintenancePlan:
         keys = body_keys(block, scans, reach)
         if not keys or found.has_extremes:
             return None
-        # Rows of several sources cost less to read again than to compare.
-        is_compared = len({scan.source for scan in scans}) == 1
-        changes = {
-            source: Change(
-                came=added(source) if each.adds else None,
-                went=removed(source) if each.removes else None,
-                exact=self._exact_columns(source) if is_compared else frozenset(),
-            )
-            for source, each in changed.items()
-        }
-        came, went = restricted_body(found.rows, block, keys, changes)
+        came, went = restricted_body(found.rows, block, keys, changed)
         affected = union([reach.body_keys(block, scan, keys) for scan in scans], distinct=True)
         return MaintenanceStep(Strategy.COMBINE, weighted([came], [went]), affected)
 
@@ -322,10 +310,10 @@ class MaintenancePlan:
         return self.grouping.rows if isinstance(self.grouping, Grouping) else self._tree
 
     def _is_exact(self, place: int) -> bool:
-        return _is_exact(self._result[place])
-
-    def _exact_columns(self, source: int) -> frozenset[str]:
-        return frozenset(each.name.lower() for each in self._given[1][source] if _is_exact(each))
+        try:
+            return kind_of(exp.DataType.build(self._result[place].type, dialect=DIALECT)) is not None
+        except SqlglotError:
+            return False
 
 
 _AS_GIVEN = "ips_as_given"
@@ -510,14 +498,6 @@ def _require_all_read(tree: exp.Query, node: Node) -> None:
     if len(node.scans) < sum(1 for _ in tree.find_all(exp.Table)):
         message = "it has a subquery in an unsupported place"
         raise NotDerivedError(message)
-
-
-def _is_exact(column: QueryColumn) -> bool:
-    """Whether equal values of it are identical."""
-    try:
-        return kind_of(exp.DataType.build(column.type, dialect=DIALECT)) is not None
-    except SqlglotError:
-        return False
 
 
 def _is_constant(node: Node, scan: Scan, places: Sequence[int]) -> bool:
