@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_ips.core.aggregates import WEIGHT
+from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.history_place import Everywhere
@@ -26,24 +28,31 @@ from dagster_ips.iceberg.column_ranges import (
     change_range,
     change_ranges,
     partition_values,
+    ranges_over,
     require_column,
     require_plain_column,
 )
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.changelog import (
+    DELETED,
+    PLACES,
     NetRows,
     added,
     all_added,
     all_apart,
     changelog,
-    deleted_since,
+    deleted_at_one_end,
+    deletions,
+    gone_rows,
+    kept_rows,
     net_rows,
     only_added,
     removed,
     weighted,
     with_deleted_rows,
     with_live_rows,
+    without_places,
 )
 from dagster_ips.spark.frames import (
     MOST_LITERALS,
@@ -66,6 +75,8 @@ _MOST_RANGES = 4
 Between them, Iceberg can skip files; but Spark compiles them into the code of each scan anew.
 """
 _FEW = 16
+_COLLECTED = re.compile(r"int|long|date|decimal\(")
+"""The types of columns whose values are the same in Python, and that have a width."""
 _SEVERAL = 2
 _NUMBERS = itertools.count(1)
 
@@ -109,6 +120,7 @@ class IcdcView:
         self._kept: list[DataFrame] = []
         self._names: list[str] = []
         self._net_uses = 0
+        self._gone_ranges: dict[str, list[ChangeRange]] = {}
         self._known = KnownChange()
 
     @property
@@ -176,22 +188,62 @@ class IcdcView:
     @property
     def went(self) -> DataFrame:
         """What ``removed`` holds and, maybe, rows that ``came`` holds as well. For SQL assets."""
-        return self._given(self._deleted, Frame.REMOVED) if self._is_known_apart else self.removed
+        if not self._is_known_apart:
+            return self.removed
+        return self._given(without_places(self._gone), Frame.REMOVED)
 
-    def loses_rows(self, columns: Sequence[str]) -> bool:
+    @cached_property
+    def kept(self) -> DataFrame | None:
+        """The rows of ``before`` without those that ``went``; with those that ``came``, they are ``source``.
+
+        None if ``before`` is, or if rows would have to be compared for it. For SQL assets.
+        """
+        before = self._snapshot_before
+        if before is None or not self._may_remove_rows:
+            return self.before
+        source, files = self._captured.source, self._captured.files
+        if not (self._is_known_apart and source.shows_current_schema(before)):
+            return None
+        rows = table_frame(self._session, self._catalog, source.table, snapshot_id=before.snapshot_id)
+        return self._of_run(kept_rows(rows, self._gone, [entry.path for entry in files.hidden]))
+
+    def came_within(self, column: str, of: str) -> Predicate:
+        """A condition on a column ``of`` that is true for every value of ``column`` in rows that ``came``."""
+        changes = self._captured.files.changes
+        if self._is_known_apart or not self._may_remove_rows:
+            changes = ChangeSet(added=changes.added)
+        return self._pruning(column, of, changes)
+
+    def went_within(self, column: str, of: str) -> Predicate:
+        """A condition on a column ``of`` that is true for every value of ``column`` in rows that ``went``."""
+        found = self._gone_ranges.get(column)
+        if found is None or not _are_narrow(found, self._change_ranges(column, self._captured.files.changes)):
+            return self._pruning(column, of)
+        return reduce(or_, [each.between(of) for each in found], Predicate("FALSE"))
+
+    def loses_rows(self, columns: Sequence[str], compared: Collection[str] = ()) -> bool:
         """Whether a row ``went``, of which only ``columns`` are needed from now on. For SQL assets.
 
         It runs a job only if files changed whose rows may all be the same. Spark caches the rows that it finds: by the
-        files that they are in, it would take them for far more when it plans joins.
+        files that they are in, it would take them for far more when it plans joins. For the columns ``compared``, it
+        also finds the values that ``went_within`` names.
         """
-        if not self._is_known_apart:
-            self._used_net(_SEVERAL)
-            return self.change.removes_rows()
-        self._deleted = self.keep(self._deleted.select(*map(quoted, columns)))
-        self._known.has_change = self._deleted.count() > 0
-        if not self._known.has_change:
-            self._known.removes_rows = False
-        return self._known.has_change
+        if self._may_be_apart:
+            kept = self.keep(self._deleted_at_one_end.select(*map(quoted, columns), *PLACES, DELETED))
+            types = self.change.types
+            found = deletions(kept, [name for name in compared if _COLLECTED.match(types.get(name, ""))])
+            self._deleted_at_one_end, self._is_known_apart = kept, not found.back
+            if self._is_known_apart:
+                self._known.has_change = found.gone > 0
+                self._gone_ranges = {
+                    name: ranges_over(name, bounds, has_null=name in found.nulls, most=_MOST_RANGES)
+                    for name, bounds in found.bounds.items()
+                }
+                if not found.gone:
+                    self._known.removes_rows = False
+                return found.gone > 0
+        self._used_net(_SEVERAL)
+        return self.change.removes_rows()
 
     @property
     def weighted(self) -> DataFrame:
@@ -231,18 +283,24 @@ class IcdcView:
         """The upstream as of the capture, regardless of later commits."""
         return self._given(self._source, Frame.SOURCE)
 
-    @property
+    @cached_property
     def before(self) -> DataFrame | None:
         """The upstream as of when it was last consumed, with the columns of ``source``.
 
         None if that is unknown or can no longer be read, because its snapshot has expired. For SQL assets: what a
         result takes from it isn't checked.
         """
-        since, source = self._captured.capture.from_exclusive, self._captured.source
-        if self._is_whole or since is None or since.snapshot_id not in source.snapshots:
+        before = self._snapshot_before
+        if before is None:
             return None
-        before = source.snapshots[since.snapshot_id]
-        return self._of_run(snapshot_rows(self._session, self._catalog, source, before))
+        return self._of_run(snapshot_rows(self._session, self._catalog, self._captured.source, before))
+
+    @property
+    def _snapshot_before(self) -> Snapshot | None:
+        since = self._captured.capture.from_exclusive
+        if self._is_whole or since is None:
+            return None
+        return self._captured.source.snapshots.get(since.snapshot_id)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -529,32 +587,41 @@ class IcdcView:
 
     @cached_property
     def _is_known_apart(self) -> bool:
-        """Whether metadata says which rows came and which went: no file is gone, and no deleted row is back.
+        """Whether it is known which rows came and which went: no file is gone, and no deleted row is back.
 
         It runs a job only if delete files are gone: those that came instead may delete less.
         """
+        files = self._captured.files
+        if not self._may_be_apart:
+            return False
+        kept = {entry.identity for entry in files.deletes}
+        if kept.issuperset(entry.identity for entry in files.before.deletes):
+            return True
+        return not deletions(self._deleted_at_one_end).back
+
+    @cached_property
+    def _may_be_apart(self) -> bool:
+        """Whether ``_is_known_apart`` as far as metadata says."""
         files = self._captured.files
         if not files.hidden or files.changes.removed or files.restored or self._ignores_removed:
             return False
         if len(files.rewritten) > MOST_LITERALS:
             return False
-        kept = {entry.identity for entry in files.deletes}
-        if kept.issuperset(entry.identity for entry in files.before.deletes):
-            return True
-        then, now = self._with_deleted
-        return deleted_since(now, then).isEmpty()
-
-    @property
-    def _with_deleted(self) -> tuple[DataFrame, DataFrame]:
-        before, rewritten = (self._tagged(tag, with_deleted=True) for tag in (Tag.BEFORE, Tag.REWRITTEN))
-        return before, rewritten
+        # If a file is listed twice, a place in it isn't one row.
+        return len({entry.path for entry in files.before.data}) == len(files.before.data)
 
     @cached_property
-    def _deleted(self) -> DataFrame:
-        """The rows that went, if they are known apart."""
+    def _deleted_at_one_end(self) -> DataFrame:
+        """The rows that went and those that are back, if nothing else can be gone."""
         files = self._captured.files
-        before, now = self._with_deleted
-        return deleted_since(before if files.before.deletes else None, now, added=[e.path for e in files.rewritten])
+        before = self._tagged(Tag.BEFORE, with_deleted=True) if files.before.deletes else None
+        now = self._tagged(Tag.REWRITTEN, with_deleted=True)
+        return deleted_at_one_end(before, now, added=[entry.path for entry in files.rewritten])
+
+    @property
+    def _gone(self) -> DataFrame:
+        """The rows that went, if they are known apart, and where they are."""
+        return gone_rows(self._deleted_at_one_end)
 
     @cached_property
     def _compared_net(self) -> NetRows:
@@ -634,11 +701,12 @@ class IcdcView:
             )
         return name
 
-    def _pruning(self, column: str, of: str | None = None) -> Predicate:
-        values = partition_values(self._captured.files.changes, self._captured.source, column)
+    def _pruning(self, column: str, of: str | None = None, changes: ChangeSet | None = None) -> Predicate:
+        changes = self._captured.files.changes if changes is None else changes
+        values = partition_values(changes, self._captured.source, column)
         # Of a table that isn't partitioned by the column, Spark compares each row with each of them.
         if values is None or len(values) > (MOST_LITERALS if of is None else _FEW):
-            ranges = [found.between(of or column) for found in self._change_ranges(column)]
+            ranges = [found.between(of or column) for found in self._change_ranges(column, changes)]
             return reduce(or_, ranges, Predicate("FALSE"))
         # Never IN: Iceberg fails on it if a partition of a string column is null.
         name, known = quoted(of or column), sorted(value for value in values if value is not None)
@@ -646,17 +714,20 @@ class IcdcView:
         conditions += [f"{name} IS NULL"] if None in values else []
         return Predicate(f"({' OR '.join(conditions)})" if conditions else "FALSE")
 
-    def _change_ranges(self, column: str) -> list[ChangeRange]:
+    def _change_ranges(self, column: str, changes: ChangeSet) -> list[ChangeRange]:
         if self._is_whole:
             return [ChangeRange.everything(column)]
         try:
-            return change_ranges(self._captured.files.changes, self._captured.source, column, most=_MOST_RANGES)
+            return change_ranges(changes, self._captured.source, column, most=_MOST_RANGES)
         except UnorderedColumnError:
             return [ChangeRange.everything(column)]
 
     def _may_be_null(self, column: str) -> bool:
-        values = partition_values(self._captured.files.changes, self._captured.source, column)
-        return any(each.has_null for each in self._change_ranges(column)) if values is None else None in values
+        changes = self._captured.files.changes
+        values = partition_values(changes, self._captured.source, column)
+        if values is not None:
+            return None in values
+        return any(each.has_null for each in self._change_ranges(column, changes))
 
     def _require_columns(self, columns: Sequence[str]) -> None:
         remedy = "Correct the name where the asset uses its IcdcView; nothing was written or consumed."
@@ -688,6 +759,23 @@ def affected(fact: IcdcView, *keys: str, by: IcdcView, on: str | Sequence[str] |
         names = [on] if isinstance(on, str) else on
         pairs = dict(zip(names, names, strict=True))
     return fact.affected_by(keys, by, pairs)
+
+
+def _are_narrow(ranges: Sequence[ChangeRange], others: Sequence[ChangeRange]) -> bool:
+    """Whether ``ranges`` of numbers or of dates have less than half the width of the ``others``."""
+    if not ranges or not others:
+        return not ranges
+    width, most = _width(ranges), _width(others)
+    return width is not None and (most is None or 2 * width < most)
+
+
+def _width(ranges: Sequence[ChangeRange]) -> Any:  # noqa: ANN401  # a number or a timedelta
+    """The sum of their widths; None if any is open. There must be a range."""
+    bounds: list[tuple[Any, Any]] = [(each.lowest, each.highest) for each in ranges]
+    if any(None in pair for pair in bounds):
+        return None
+    first, *others = (upper - lower for lower, upper in bounds)
+    return sum(others, first)
 
 
 def _number(text: str | None) -> int | None:

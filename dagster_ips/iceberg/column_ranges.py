@@ -61,9 +61,16 @@ def change_ranges(changes: ChangeSet, metadata: TableMetadata, column: str, *, m
     if field is None or not can_prune(field):
         return [ChangeRange.everything(column)] if changes.touched else []
     bounds, _, has_null = _bounds(changes, metadata, field)
+    return ranges_over(column, bounds, has_null=has_null, most=most)
+
+
+def ranges_over(
+    column: str, bounds: Sequence[tuple[Bound | None, Bound | None]], *, has_null: bool, most: int
+) -> list[ChangeRange]:
+    """Up to ``most`` ranges that together hold what is between the ``bounds``, as ``change_ranges``."""
     spans = [] if any(None in pair for pair in bounds) else _apart(bounds)
     if len(spans) <= 1:
-        found = ChangeRange.of(column, bounds, kind=RangeKind.BOUNDED, has_null=has_null)
+        found = ChangeRange.of(column, list(bounds), kind=RangeKind.BOUNDED, has_null=has_null)
         return [] if found.is_empty else [found]
     ends = [0, *_widest_gaps(spans, most - 1), len(spans)]
     parts = [spans[start:end] for start, end in itertools.pairwise(ends)]

@@ -35,16 +35,22 @@ from dagster_ips.query.spark_dialect import DIALECT
 Wanted = Sequence[tuple[exp.Expr, str]]
 """Expressions over a block's columns, each with its name."""
 AFFECTED = "ips_affected"
+_ADDED, _REMOVED = "ips_added_", "ips_removed_"
 
 
 def added(source: int) -> str:
     """The name in queries of the rows added to a source."""
-    return f"ips_added_{source}"
+    return f"{_ADDED}{source}"
 
 
 def removed(source: int) -> str:
     """The name in queries of the rows removed from a source."""
-    return f"ips_removed_{source}"
+    return f"{_REMOVED}{source}"
+
+
+def kept(source: int) -> str:
+    """The name in queries of the rows of a source that were there before the change and still are."""
+    return f"ips_kept_{source}"
 
 
 def after(source: int) -> str:
@@ -375,7 +381,7 @@ def _one() -> exp.Expr:
 def origins(query: exp.Query, name: str) -> frozenset[tuple[str, str]] | None:
     """The columns that hold every value of the column ``name`` of ``query``, each with its table; None if unknown.
 
-    ``query`` is one of those that are made here, or is made of them.
+    ``query`` is one of those that are made here, or is made of them. Columns of changed rows are preferred.
     """
     if isinstance(query, exp.Subquery):
         return origins(query.this, name)
@@ -386,11 +392,34 @@ def origins(query: exp.Query, name: str) -> frozenset[tuple[str, str]] | None:
     selected = next(each for each in query.selects if each.alias_or_name == name).unalias()
     if not isinstance(selected, exp.Column):
         return None
-    relations = [query.args["from_"].this, *(join.this for join in query.args.get("joins") or [])]
-    relation = next(each for each in relations if selected.table in ("", each.alias_or_name))
-    if isinstance(relation, exp.Table):
-        return frozenset({(relation.name, selected.name)})
-    return origins(relation, selected.name)
+    joins = query.args.get("joins") or []
+    relations = [query.args["from_"].this, *(join.this for join in joins)]
+    found = []
+    for column in _equal_columns(selected, [join.args["on"] for join in joins]):
+        relation = next(each for each in relations if column.table in ("", each.alias_or_name))
+        if isinstance(relation, exp.Table):
+            found.append(frozenset({(relation.name, column.name)}))
+        elif (inside := origins(relation, column.name)) is not None:
+            found.append(inside)
+    changed = (each for each in found if all(is_of_changed_rows(table) for table, _ in each))
+    return next(changed, found[0] if found else None)
+
+
+def _equal_columns(column: exp.Column, conditions: Sequence[exp.Expr]) -> list[exp.Column]:
+    """``column`` and the columns that the ``conditions`` of inner joins equate it with."""
+    found = [column]
+    for each in found:
+        for condition in conditions:
+            for equality in condition.flatten() if isinstance(condition, exp.And) else [condition]:
+                if isinstance(equality, exp.EQ):
+                    sides = equality.this, equality.expression
+                    found += [its for mine, its in (sides, sides[::-1]) if mine == each and its not in found]
+    return found
+
+
+def is_of_changed_rows(table: str) -> bool:
+    """Whether a query's ``table`` holds the rows added to a source or those removed from it."""
+    return table.startswith((_ADDED, _REMOVED))
 
 
 def tables_of(query: exp.Query) -> frozenset[str]:

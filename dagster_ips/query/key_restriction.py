@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from sqlglot import exp
 
 from dagster_ips.query.affected_keys import AFFECTED, after, before, derived, select
+from dagster_ips.query.near_rows import NearRows, marked
 from dagster_ips.query.query_tree import Equality, Node, Relation, Role, Scan, SelectBlock, Sides, key_expression
 
-KeyLimits = dict[int, dict[str, str]]
-"""For each scan: which of its columns must hold a value of which key."""
-_KEY, _NEAR = "ips_key", "ips_near"
+_KEY = "ips_key"
+
+
+@dataclass(frozen=True, slots=True)
+class ScanLimit:
+    """Which columns of a scan must hold a value of which key.
+
+    ``is_in_every_row`` says whether each row that the query selects or groups contains a row of it.
+    """
+
+    keys: Mapping[str, str]
+    is_in_every_row: bool
+
+
+KeyLimits = dict[int, ScanLimit]
+"""The limits of scans, by their number."""
 
 
 def restricted(tree: exp.Query, node: Node, places: Sequence[int]) -> exp.Select:
@@ -21,8 +36,8 @@ def restricted(tree: exp.Query, node: Node, places: Sequence[int]) -> exp.Select
     """
     limits: KeyLimits = {}
     keys = [node.names[place] for place in places]
-    _push(node, dict(zip(places, keys, strict=True)), limits)
-    near = _NearRows(tree, node, limits)
+    _push(node, dict(zip(places, keys, strict=True)), limits, in_every_row=True)
+    near = _LimitedScans(tree, node, limits)
     rows = reading(tree, lambda scan, source: near.rows(scan, after(source)))
     return _among(derived(rows, "ips_row"), {key: key for key in keys})
 
@@ -36,8 +51,8 @@ def restricted_body(
     changed.
     """
     limits: KeyLimits = {}
-    _push_body(block, dict(keys), limits)
-    near = _NearRows(tree, block, limits)
+    _push_body(block, dict(keys), limits, in_every_row=True)
+    near = _LimitedScans(tree, block, limits)
     same = [exp.NullSafeEQ(this=column.copy(), expression=exp.column(key, _KEY)) for column, key in keys.items()]
     among = exp.Exists(this=select([exp.Literal.number(1)], exp.table_(AFFECTED, alias=_KEY)).where(*same, copy=False))
 
@@ -49,35 +64,33 @@ def restricted_body(
     return of_body(after), of_body(lambda source: (before if source in changed else after)(source))
 
 
-class _NearRows:
+class _LimitedScans:
     """For each scan of a query, its source's rows with affected keys, and the columns that the query uses.
 
-    Scans of one source with the same limits have the same query, which ``computed_once`` finds.
+    Scans of one source with the same limits read the same rows.
     """
 
     def __init__(self, tree: exp.Query, node: Node, limits: KeyLimits) -> None:
-        self._limits = {scan.number: limits.get(scan.number, {}) for scan in node.scans}
+        self._limits = limits
         self._sources = {scan.number: scan.source for scan in node.scans}
+        keys = {number: limit.keys for number, limit in limits.items()}
         self._columns = {
-            number: dict.fromkeys([*found, *self._limits[number]]) for number, _, found in columns_read(tree, node)
+            number: dict.fromkeys([*found, *keys.get(number, ())]) for number, _, found in columns_read(tree, node)
         }
 
     def rows(self, scan: int, table: str) -> exp.Select:
         """The rows of ``table``, which is the source of ``scan`` in some state."""
-        limits = self._limits[scan]
-        if not limits:
+        limit = self._limits.get(scan)
+        if limit is None or not limit.keys:
             return whole(table)
-        rows = _among(exp.table_(table), limits, self._used(scan))
-        rows.meta[_NEAR] = f"ips_near_{min(self._alike(scan))}_of_{table}"
-        return rows
+        alike = [each for each in sorted(self._limits) if self._reads(each) == self._reads(scan)]
+        used = dict.fromkeys(name for each in alike for name in self._columns[each])
+        in_every_row = any(self._limits[each].is_in_every_row for each in alike)
+        near = NearRows(alike[0], self._sources[scan], table, limit.keys, in_every_row)
+        return marked(_among(exp.table_(table), limit.keys, list(used)), near)
 
-    def _used(self, scan: int) -> list[str]:
-        """The columns that any of the scans alike uses."""
-        return list(dict.fromkeys(name for each in self._alike(scan) for name in self._columns[each]))
-
-    def _alike(self, scan: int) -> list[int]:
-        mine = (self._sources[scan], self._limits[scan])
-        return [each for each in sorted(self._limits) if (self._sources[each], self._limits[each]) == mine]
+    def _reads(self, scan: int) -> tuple[int, Mapping[str, str]]:
+        return self._sources[scan], self._limits[scan].keys
 
 
 def columns_read(tree: exp.Query, node: Node) -> Iterator[tuple[int, int, list[str]]]:
@@ -90,23 +103,6 @@ def columns_read(tree: exp.Query, node: Node) -> Iterator[tuple[int, int, list[s
     for scan in sorted(node.scans, key=lambda scan: scan.number):
         names = [name for name in scan.names if used & {(aliases[scan.number], name), ("", name)}]
         yield scan.number, scan.source, names
-
-
-def computed_once(rows: exp.Query) -> tuple[exp.Query, dict[str, exp.Query]]:
-    """``rows``, restricted above, as a query that reads tables, and the queries of these tables, by name.
-
-    They are the rows with affected keys that ``rows`` reads in several places.
-    """
-    copied = rows.copy()
-    found: dict[str, list[exp.Select]] = {}
-    for each in copied.find_all(exp.Select):
-        if _NEAR in each.meta:
-            found.setdefault(each.meta[_NEAR], []).append(each)
-    several = {name: places for name, places in found.items() if len(places) > 1}
-    for name, places in several.items():
-        for each in places:
-            each.replace(whole(name))
-    return copied, {name: places[0] for name, places in several.items()}
 
 
 def by_equality(rows: exp.Query, keys: Collection[str]) -> exp.Query:
@@ -155,24 +151,24 @@ def _among(table: exp.Expr, columns: Mapping[str, str], used: Sequence[str] | No
     return query
 
 
-def _push(node: Node, keys: Mapping[int, str], limits: KeyLimits) -> None:
+def _push(node: Node, keys: Mapping[int, str], limits: KeyLimits, *, in_every_row: bool) -> None:
     """Limit what ``node`` reads if only its rows with affected ``keys`` in these columns are wanted."""
     match node:
         case Scan():
-            limits[node.number] = {node.names[place]: key for place, key in keys.items()}
+            limits[node.number] = ScanLimit({node.names[place]: key for place, key in keys.items()}, in_every_row)
         case Sides():
-            _push(node.left, keys, limits)
-            _push(node.right, keys, limits)
+            _push(node.left, keys, limits, in_every_row=False)
+            _push(node.right, keys, limits, in_every_row=False)
         case SelectBlock():
             have: dict[exp.Column, str] = {}
             for place, key in keys.items():
                 expression = key_expression(node, place)
                 if isinstance(expression, exp.Column):
                     have.setdefault(expression, key)
-            _push_body(node, have, limits)
+            _push_body(node, have, limits, in_every_row=in_every_row)
 
 
-def _push_body(block: SelectBlock, have: dict[exp.Column, str], limits: KeyLimits) -> None:
+def _push_body(block: SelectBlock, have: dict[exp.Column, str], limits: KeyLimits, *, in_every_row: bool) -> None:
     todo = list(have)
     for column in todo:
         for equality in block.equalities:
@@ -183,13 +179,14 @@ def _push_body(block: SelectBlock, have: dict[exp.Column, str], limits: KeyLimit
                     todo.append(its)
     for relation in block.relations:
         keys = {column.name: key for column, key in have.items() if column.table == relation.alias}
+        is_there = in_every_row and relation.role is Role.INNER
         if relation.inside is None:
-            _push(relation.node, {relation.node.names.index(name): key for name, key in keys.items()}, limits)
+            places = {relation.node.names.index(name): key for name, key in keys.items()}
+            _push(relation.node, places, limits, in_every_row=is_there)
         elif isinstance(relation.node, SelectBlock):
             inner = {relation.inside[int(name[1:])]: key for name, key in keys.items()}
-            _push_body(
-                relation.node, {column: key for column, key in inner.items() if isinstance(column, exp.Column)}, limits
-            )
+            known = {column: key for column, key in inner.items() if isinstance(column, exp.Column)}
+            _push_body(relation.node, known, limits, in_every_row=is_there)
 
 
 def _may_be_limited(equality: Equality, relation: Relation) -> bool:

@@ -31,10 +31,10 @@ class SourceSize:
 
 
 _MOST = {Strategy.APPEND: 1.0, Strategy.COMBINE: 0.5, Strategy.KEYS: 0.2}
-"""The share of changed rows up to which a strategy is assumed to cost less than computing everything.
+"""The share of changed rows, or of affected keys, up to which a strategy is assumed to cost less than a full refresh.
 
 Each changed source adds a term that reads the other sources, and its removed rows add another one. With affected keys,
-Spark reads sources twice.
+Spark reads sources again, and their rows with these keys are computed as they were and as they are.
 """
 
 
@@ -78,9 +78,11 @@ def why_full_is_cheaper(
     rows: int | None = None,
     past: Sequence[PastRefresh] = (),
     *,
-    is_by_keys: bool = False,
+    share_of_keys: float | None = None,
 ) -> str | None:
     """Why a full refresh costs less than ``strategy`` if ``share`` of all source ``rows`` changed; None if it doesn't.
+
+    ``share_of_keys`` is the share of keys that are known to be affected; None if ``strategy`` needs no keys.
 
     Earlier runs of ``strategy`` decide, if one had no larger share of changed rows and was slower than a full refresh,
     or had no smaller share and wasn't slower. Their seconds are scaled up to the present number of rows. Otherwise, an
@@ -89,10 +91,12 @@ def why_full_is_cheaper(
     Example:
         >>> print(why_full_is_cheaper(Strategy.KEYS, 0.9))
         it would cost more than a full refresh: 90% of the rows changed, summed over its sources, and the limit is 20%
+        >>> print(why_full_is_cheaper(Strategy.KEYS, 0.01, share_of_keys=0.3))
+        it would cost more than a full refresh: at least 30% of the keys are affected, and the limit is 20%
         >>> past = [PastRefresh(Strategy.FULL, 1, 1000, 30.0), PastRefresh(Strategy.KEYS, 0.95, 1000, 8.0)]
         >>> why_full_is_cheaper(Strategy.KEYS, 0.9, 1000, past)
     """
-    most = most_share(strategy, is_by_keys=is_by_keys)
+    most = most_share(strategy, is_by_keys=share_of_keys is not None)
     if most is None:
         return None
     took = [(run, run.seconds * max(1.0, (rows or 0) / max(1, run.rows))) for run in past]
@@ -108,9 +112,10 @@ def why_full_is_cheaper(
             )
         if any(run.strategy is strategy and run.share >= share and seconds <= best for run, seconds in took):
             return None
-    if share < most:
+    if share >= most:
+        what = f"{share:.0%} of the rows changed, summed over its sources"
+    elif share_of_keys is not None and share_of_keys >= most:
+        what = f"at least {share_of_keys:.0%} of the keys are affected"
+    else:
         return None
-    return (
-        f"it would cost more than a full refresh: {share:.0%} of the rows changed, summed over its sources, and the "
-        f"limit is {most:.0%}"
-    )
+    return f"it would cost more than a full refresh: {what}, and the limit is {most:.0%}"

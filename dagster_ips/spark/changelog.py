@@ -6,19 +6,20 @@ content.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_ips.core.ranges import quoted
-from dagster_ips.spark.frames import free_prefix
+from dagster_ips.spark.frames import MOST_LITERALS, free_prefix
 from dagster_ips.spark.late import F, types
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_FILE, _PLACE, _DELETED = "_file", "_pos", "_deleted"
-_OF_FILES = (_FILE, _PLACE, _DELETED)
+_FILE, _PLACE, DELETED = "_file", "_pos", "_deleted"
+PLACES = (_FILE, _PLACE)
+_OF_FILES = (*PLACES, DELETED)
 """The columns that Iceberg (1.11) adds to a table's own if a query names them."""
 
 
@@ -68,7 +69,7 @@ def _weighed(rows: DataFrame, name: str, weight: int, hidden: Collection[str]) -
     """Live ``rows`` with ``weight``, and deleted rows of ``hidden`` with its opposite, in a column ``name``."""
     if not hidden:
         return rows.withColumn(name, F.lit(weight))
-    is_deleted = F.col(_DELETED)
+    is_deleted = F.col(DELETED)
     of_hidden = F.when(is_deleted, F.lit(-weight))
     of_others = F.when(~is_deleted, F.lit(weight))
     found = F.when(F.col(_FILE).isin(sorted(hidden)), of_hidden).otherwise(of_others)
@@ -84,18 +85,75 @@ def with_deleted_rows(table: DataFrame) -> DataFrame:
     return table.select("*", *_OF_FILES)
 
 
-def deleted_since(before: DataFrame | None, after: DataFrame, *, added: Collection[str] = ()) -> DataFrame:
-    """The rows that delete files hide in ``after`` and didn't hide in ``before``, one for each place in a file.
+def deleted_at_one_end(before: DataFrame | None, after: DataFrame, *, added: Collection[str] = ()) -> DataFrame:
+    """The rows that delete files hide in only one of ``before`` and ``after``, one for each place in a file.
 
     Both frames are as `with_deleted_rows` reads them, and have the same files, except that ``after`` may also have the
-    ``added`` ones, whose rows are left out. ``before`` is None if no delete file applied to the files then.
+    ``added`` ones, whose rows are left out. ``before`` is None if no delete file applied to the files then. The result
+    also has the columns that say where a row is, and whether it is deleted in ``after``; if it isn't, the table's
+    columns are null.
     """
-    gone = after.where(F.col(_DELETED))
+    gone = after.where(F.col(DELETED))
     if added:
         gone = gone.where(~F.col(_FILE).isin(sorted(added)))
-    if before is not None:
-        gone = gone.join(before.where(F.col(_DELETED)).select(_FILE, _PLACE), [_FILE, _PLACE], "left_anti")
-    return gone.drop(*_OF_FILES)
+    if before is None:
+        return gone
+    names, own = gone.columns, free_prefix(gone.columns)
+    then = before.where(F.col(DELETED)).select(*PLACES, F.lit(True).alias(f"{own}then"))  # noqa: FBT003
+    both = gone.join(then, [*PLACES], "full")
+    shown = [F.coalesce(DELETED, F.lit(False)).alias(DELETED) if name == DELETED else quoted(name) for name in names]  # noqa: FBT003
+    return both.where(F.col(DELETED).isNull() | F.col(f"{own}then").isNull()).select(*shown)
+
+
+def gone_rows(differing: DataFrame) -> DataFrame:
+    """Of rows that are deleted at one end, those that are deleted now, with the columns that say where they are."""
+    return differing.where(F.col(DELETED)).drop(DELETED)
+
+
+@dataclass(frozen=True)
+class Deletions:
+    """How many rows are deleted at one end only: those that are ``gone`` since, and those that are ``back``.
+
+    ``bounds`` are the least and the greatest value of columns in rows that are gone, for each file that has any, and
+    ``nulls`` those of them that are null in such a row.
+    """
+
+    gone: int
+    back: int
+    bounds: Mapping[str, list[tuple[Any, Any]]]
+    nulls: frozenset[str]
+
+
+def deletions(differing: DataFrame, columns: Sequence[str] = ()) -> Deletions:
+    """Count the rows that are deleted at one end, and find the bounds of ``columns``. It runs a job."""
+    is_gone = F.col(DELETED)
+    gone = [F.when(is_gone, F.col(quoted(name))) for name in columns]
+    bounds = [each for value in gone for each in (F.min(value), F.max(value), F.count(value))]
+    by_file = differing.groupBy(_FILE).agg(F.count_if(is_gone), F.count_if(~is_gone), *bounds).collect()
+    found = dict[str, list[tuple[Any, Any]]]()
+    nulls = set[str]()
+    for at, name in enumerate(columns):
+        of_files = [(number, *values[3 * at : 3 * at + 3]) for _, number, _, *values in by_file]
+        found[name] = [(least, greatest) for _, least, greatest, count in of_files if count]
+        nulls |= {name for number, _, _, count in of_files if count < number}
+    return Deletions(sum(row[1] for row in by_file), sum(row[2] for row in by_file), found, frozenset(nulls))
+
+
+def kept_rows(before: DataFrame, gone: DataFrame, hidden: Collection[str]) -> DataFrame:
+    """The rows ``before`` that aren't ``gone``, which `gone_rows` returned, in the files ``hidden``.
+
+    ``before`` is a frame of an Iceberg table's rows and columns as they are.
+    """
+    place_in = F.col(_FILE)
+    if len(hidden) <= MOST_LITERALS:  # Rows of other files needn't be looked up.
+        place_in = F.when(place_in.isin(sorted(hidden)), place_in).alias(_FILE)
+    placed = before.select("*", place_in, _PLACE)
+    return without_places(placed.join(gone.select(*PLACES), [*PLACES], "left_anti"))
+
+
+def without_places(rows: DataFrame) -> DataFrame:
+    """``rows`` as `gone_rows` returns them, without the columns that say where a row is."""
+    return rows.drop(*PLACES)
 
 
 def all_added(rows: DataFrame) -> NetRows:

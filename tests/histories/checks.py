@@ -80,6 +80,8 @@ def frames(view: IcdcView, truth: Truth) -> dict[str, DataFrame]:
         "came": view.came,
         "went": view.went,
     }
+    if view.kept is not None:
+        found["kept"] = view.kept
     for keys in truth.keys:
         found[f"affected by {', '.join(keys)}"] = view.affected(*keys)
     for keys in truth.keys[:1]:
@@ -98,6 +100,9 @@ def check_frames(collected: Mapping[str, Sequence[str]], truth: Truth) -> None:
     _same("removed", plain["removed"], truth.removed)
     _check_changes(plain["changes"], truth)
     _check_apart(plain["came"], plain["went"], truth)
+    if "kept" in plain:
+        _same("kept, with what came", plain["kept"] + plain["came"], truth.after)
+        _same("kept, with what went", plain["kept"] + plain["went"], truth.before or Counter())
     _check_scope(plain["scope"], truth)
     weighted = _rows(collected, "weighted", (*truth.schema, _WEIGHT))
     _same("weighted", weighted, _tagged(truth.added, 1) + _tagged(truth.removed, -1))
@@ -110,7 +115,7 @@ def check_frames(collected: Mapping[str, Sequence[str]], truth: Truth) -> None:
         _check_changelog_by_keys(_rows(collected, "changelog by keys", (*truth.schema, _KIND)), truth, keys)
 
 
-_PLAIN = ("changes", "added", "removed", "scope", "came", "went")
+_PLAIN = ("changes", "added", "removed", "scope", "came", "went", "kept")
 
 
 def _check_changes(changes: Rows, truth: Truth) -> None:

@@ -357,6 +357,48 @@ def test_a_run_by_keys_reads_no_file_that_has_none_of_them(
     assert Counter(map(tuple, lake.sql("SELECT * FROM lake.media.x").select(*wanted.columns).collect())) == rows
 
 
+def test_keys_that_equal_a_column_of_changed_rows_are_looked_up_only_in_files_that_may_have_them(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    text = (
+        "SELECT order.id, order.buyer, count(*) AS items FROM order JOIN item ON item.of = order.id "
+        "GROUP BY order.id, order.buyer HAVING count(*) > 1"
+    )
+    lake.catalog.create_namespace("media")
+    lake.sql("CREATE TABLE lake.media.order (id BIGINT, buyer STRING) USING iceberg")
+    lake.sql("CREATE TABLE lake.media.item (of BIGINT) USING iceberg")
+    for first in (1, 11, 21):
+        orders, items = (f"({first}, 'a'), ({first + 1}, 'b')", f"({first}), ({first + 1}), ({first + 1})")
+        for table, rows in (("order", orders), ("item", items)):
+            lake.sql(f"INSERT INTO lake.media.{table} SELECT /*+ COALESCE(1) */ * FROM VALUES {rows}")
+    upstreams = [ips.iceberg_asset(each, table=f"media.{each}") for each in ("order", "item")]
+    definitions = pipeline(lake.folder, lake.spark_folder, *assets({"x": text}), *upstreams)
+    materialize(definitions, instance, "x")
+    lake.sql("INSERT INTO lake.media.item VALUES (11)")
+    for table, column in (("order", "id"), ("item", "of")):
+        for (file,) in lake.sql(f"SELECT DISTINCT _file FROM lake.media.{table} WHERE {column} IN (1, 21)").collect():
+            Path(urlsplit(file).path).unlink()
+    assert said(materialize(definitions, instance, "x"), "x")["refresh"] == "keys"
+    found = lake.sql("SELECT * FROM lake.media.x").collect()
+    assert Counter(map(tuple, found)) == Counter({(each, "b", 2): 1 for each in (2, 12, 22)} | {(11, "a", 2): 1})
+
+
+def test_everything_is_computed_if_few_changed_rows_affect_many_keys(lake: Lake, instance: dg.DagsterInstance) -> None:
+    text = "SELECT genre, max(days) AS most FROM (SELECT account, count(DISTINCT event_date) AS days FROM playback "
+    text += "GROUP BY account) JOIN title USING (account) GROUP BY genre"
+    title = ips.iceberg_asset("title", table="media.title")
+    definitions = pipeline(lake.folder, lake.spark_folder, ips.sql_asset("x", text, table="media.x"), title)
+    lake.create_playback(events(range(40)))
+    lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
+    lake.sql("INSERT INTO lake.media.title VALUES ('a0', 'a'), ('a1', 'b'), ('a2', 'c')")
+    materialize(definitions, instance, "x")
+    lake.append(events(range(40, 41)))
+    result = said(materialize(definitions, instance, "x"), "x")
+    assert result["refresh"] == "full"
+    assert "at least 33% of the keys are affected, and the limit is 20%" in result["refresh, why not better"]
+    assert shown(lake, "x", text) == expected(lake, text)
+
+
 def defined(lake: Lake, text: str, refresh: str) -> dg.Definitions:
     return pipeline(lake.folder, lake.spark_folder, ips.sql_asset("x", text, table="media.x", refresh=refresh))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType
 
 ROOT = Path(__file__).parent.parent.parent
-KEYS, LIMITS, TERMS = "affected_keys", "key_restriction", "delta_terms"
+KEYS, LIMITS, NEAR, TERMS = "affected_keys", "key_restriction", "near_rows", "delta_terms"
 TREE, GROUPS, BODY, PLAN = "query_tree", "top_grouping", "body_keys", "maintenance_plan"
 NONE = "nothing is broken, and nothing is found"
 RULES = {
@@ -49,13 +49,28 @@ RULES = {
     "keys are compared null-safe": (LIMITS, "exp.NullSafeEQ(", "exp.EQ("),
     "places alike share their columns": (
         LIMITS,
-        "for each in self._alike(scan) for name in self._columns[each]",
-        "for each in self._alike(scan)[:1] for name in self._columns[each]",
+        "for each in alike for name in self._columns[each]",
+        "for each in alike[:1] for name in self._columns[each]",
     ),
     "only scans with the same limits are alike": (
         LIMITS,
-        "if (self._sources[each], self._limits[each]) == mine",
-        "if self._sources[each] == mine[0]",
+        "if self._reads(each) == self._reads(scan)",
+        "if self._reads(each)[0] == self._reads(scan)[0]",
+    ),
+    "rows that came are in the current state": (
+        NEAR,
+        "parts = [added(near.source)] if near.table == now",
+        "parts = [] if near.table == now",
+    ),
+    "rows that went were in the earlier state": (
+        NEAR,
+        "if near.table == then and not loses_rows[near.source]:",
+        "if near.table == then:",
+    ),
+    "only columns that are equated hold the same values": (
+        KEYS,
+        "if mine == each and its not in found]",
+        "if its not in found]",
     ),
     "the right side of a LEFT JOIN isn't linear": (TERMS, "if relation.role is Role.LEFT:", "if False:"),
     "a subquery isn't linear": (TERMS, "if relation.role is Role.HIDDEN:", "if False:"),

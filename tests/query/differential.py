@@ -19,9 +19,10 @@ import sqlglot
 from sqlglot import exp
 
 from dagster_ips.core.aggregates import EVERY_ROW, Function
-from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, origins, removed
-from dagster_ips.query.key_restriction import by_equality, computed_once
+from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, kept, origins, removed
+from dagster_ips.query.key_restriction import by_equality
 from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy
+from dagster_ips.query.near_rows import NearQuery, near_rows
 from dagster_ips.query.query_text import Query, read
 from dagster_ips.query.query_tree import within
 from dagster_ips.query.spark_dialect import DIALECT
@@ -31,7 +32,7 @@ from tests.query.random_queries import GROWS, TABLES, Queries, Rows, random_chan
 _KINDS = {"int": "INTEGER", "string": "VARCHAR"}
 
 
-Form: TypeAlias = tuple[MaintenanceStep, exp.Query, dict[str, exp.Query]]
+Form: TypeAlias = tuple[MaintenanceStep, exp.Query, dict[str, NearQuery]]
 
 
 @dataclass
@@ -65,7 +66,9 @@ class Machine:
         self._db.execute("PRAGMA disable_optimizer")
         self._made: dict[str, tuple[str, Rows]] = {}
         self._texts: dict[int, tuple[exp.Query, str]] = {}  # with the query, so that no other one gets its id
-        self._forms: dict[tuple[int, frozenset[str]], Form] = {}  # with the step, as above
+        self._forms: dict[object, Form] = {}  # with the step, as above
+        self._loses_rows: dict[int, bool] = {}
+        self._turns = 0
 
     def mismatch(
         self, case: Case, changes: Mapping[str, tuple[Rows, Rows]], *, unknown: frozenset[str] = frozenset()
@@ -79,6 +82,8 @@ class Machine:
         changed = {source: SourceChange(bool(came), bool(went)) for source, (came, went) in moved.items()}
         known = frozenset(source for source, table in enumerate(case.tables) if table not in unknown)
         kind = (tuple((each.adds, each.removes) for each in changed.values()), known)
+        self._turns += 1
+        self._loses_rows = {source: each.removes for source, each in changed.items() if (self._turns + source) % 3}
         step = case.steps.setdefault(kind, None) or plan.step(changed, known_before=known)
         case.steps[kind] = step
         case.figures[step.strategy] += 1
@@ -94,6 +99,7 @@ class Machine:
             self._fill(after(source), table, rows - went + came)
             self._fill(added(source), table, came)
             self._fill(removed(source), table, went)
+            self._fill(kept(source), table, rows - went)
         target, expected = (self._bag(self._of_state(case, state)) for state in (before, after))
         if lost := step.reads & {before(source) for source in changed if source not in known}:
             return f"{step.strategy} reads {lost}, which can't be read any more"
@@ -136,12 +142,12 @@ class Machine:
         never_null = frozenset(
             key for place, key in enumerate(names) if all(row[place] is not None for row in affected)
         )
-        form = id(step), never_null
+        form = id(step), never_null, frozenset(self._loses_rows.items())
         if form not in self._forms:
-            self._forms[form] = (step, *computed_once(by_equality(step.rows, never_null)))
+            self._forms[form] = (step, *near_rows(by_equality(step.rows, never_null), self._loses_rows))
         _, rows, near = self._forms[form]
-        for name, query in near.items():
-            self._db.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {self._text(query)}")
+        for name, each in near.items():
+            self._db.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {self._text(each.query)}")
         return affected, rows
 
     def _combined(self, case: Case, step: MaintenanceStep) -> Rows:

@@ -42,7 +42,13 @@ def test_seconds_of_earlier_runs_take_precedence_over_the_estimate(
 
 def test_a_strategy_that_needs_keys_is_assumed_to_cost_what_keys_cost() -> None:
     assert why_full_is_cheaper(Strategy.COMBINE, 0.3) is None
-    assert "the limit is 20%" in str(why_full_is_cheaper(Strategy.COMBINE, 0.3, is_by_keys=True))
+    assert "the limit is 20%" in str(why_full_is_cheaper(Strategy.COMBINE, 0.3, share_of_keys=0.0))
+
+
+def test_few_rows_with_many_keys_cost_more_unless_a_run_showed_otherwise() -> None:
+    assert "at least 40% of the keys are affected" in str(why_full_is_cheaper(Strategy.KEYS, 0.01, share_of_keys=0.4))
+    assert why_full_is_cheaper(Strategy.KEYS, 0.01, share_of_keys=0.1) is None
+    assert why_full_is_cheaper(Strategy.KEYS, 0.01, 1000, [FULL, keys(0.02, 6.0)], share_of_keys=0.4) is None
 
 
 def test_metadata_of_earlier_runs_is_read_and_incomplete_metadata_is_ignored() -> None:

@@ -116,9 +116,21 @@ def test_deleted_rows_went_and_updated_ones_came_again_even_unchanged(lake: Lake
     assert rows(view.came) == Counter([updated])
     assert rows(view.went) == Counter([updated, deleted])
     assert (rows(view.added), rows(view.removed)) == (Counter(), Counter([deleted]))
+    assert view.kept is not None
+    assert same_zero(rows(view.kept)) == Counter({"(1, 1.5, 'a')": 3, "(4, 0.0, 'd')": 1})
     assert view.loses_rows(["id"])
     assert rows(view.went) == Counter(["(2,)", "(3,)"])
     view.release()
+
+
+def test_it_is_unknown_which_rows_were_kept_if_a_file_is_gone(rewritten: Rewritten) -> None:
+    assert rewritten.view.kept is None
+
+
+def test_all_rows_were_kept_if_rows_only_came(lake: Lake) -> None:
+    only_added = Rewritten(lake, "INSERT INTO lake.media.values VALUES (7, 0.0, 'g')").view
+    assert only_added.kept is not None
+    assert rows(only_added.kept) == rows(lake.sql("SELECT * FROM lake.media.values WHERE id <> 7"))
 
 
 def test_updates_by_key_are_compared_once(rewritten: Rewritten) -> None:

@@ -15,10 +15,20 @@ from dagster_ips.core.spark_plan import PlanUnreadableError
 from dagster_ips.core.write_mode import Append, Combine, Replace, ReplaceKeys
 from dagster_ips.errors import AggregateError, QueryNotDerivedError, UnresolvedQueryError
 from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
-from dagster_ips.query.affected_keys import AFFECTED, SourceChange, added, after, before, origins, removed, tables_of
+from dagster_ips.query.affected_keys import (
+    AFFECTED,
+    SourceChange,
+    added,
+    after,
+    before,
+    origins,
+    removed,
+    tables_of,
+)
 from dagster_ips.query.foreseen_steps import ForeseenStep, foreseen_steps
-from dagster_ips.query.key_restriction import by_equality, computed_once
+from dagster_ips.query.key_restriction import by_equality
 from dagster_ips.query.maintenance_plan import MaintenancePlan, MaintenanceStep, QueryColumn, Strategy
+from dagster_ips.query.near_rows import NearQuery, NearRows, near_rows
 from dagster_ips.query.query_text import Query
 from dagster_ips.query.refresh_choice import PastRefresh, Refresh, SourceSize, share_of_rows, why_full_is_cheaper
 from dagster_ips.query.spark_dialect import UnsupportedError, in_spark, written_again
@@ -31,8 +41,62 @@ from dagster_ips.view import IcdcView
 if TYPE_CHECKING:
     from sqlglot import exp
 
-    from dagster_ips.exactly_once.publish.input_change import InputChange
     from dagster_ips.spark.session import DataFrame
+
+
+@dataclass(frozen=True)
+class _ChangedColumn:
+    """The column ``name`` of the rows that came to a source, or of those that went."""
+
+    view: IcdcView
+    name: str
+    has_come: bool
+
+    @property
+    def kind(self) -> str | None:
+        """Its type in Iceberg; None if it isn't a primitive one."""
+        return self.view.change.types.get(self.name)
+
+    @property
+    def may_be_null(self) -> bool:
+        return self.view.change.may_be_null(self.name)
+
+    def within(self, column: str) -> Predicate:
+        """A condition that ``column`` meets if it has one of its values."""
+        return (self.view.came_within if self.has_come else self.view.went_within)(self.name, column)
+
+
+@dataclass(frozen=True)
+class _AffectedKeys:
+    """The distinct affected keys, and for each the columns of changed rows that hold all its values, if known.
+
+    These columns have one type. Spark has cached the ``frame``: it plans joins better if it knows their ``number``.
+    """
+
+    frame: DataFrame
+    number: int
+    columns: Mapping[str, Sequence[_ChangedColumn]]
+
+    @property
+    def within_ranges(self) -> DataFrame:
+        """The keys, with a condition that all of them meet: Spark also applies it to what they are joined with."""
+        conditions = [self._ranges(key, key) for key in self.columns]
+        return self.frame.where(reduce(and_, conditions, Predicate("TRUE")))
+
+    def range_of(self, key: str, column: str, kind: str | None) -> Predicate:
+        """A condition that rows meet whose ``column`` of type ``kind`` is among the values of ``key``."""
+        kinds = {each.kind for each in self.columns[key]}
+        return self._ranges(key, column) if kinds == {kind} else Predicate("TRUE")
+
+    def _ranges(self, key: str, column: str) -> Predicate:
+        found = [each.within(column) for each in self.columns[key]]
+        return reduce(or_, found) if found else Predicate("TRUE")
+
+    @property
+    def never_null(self) -> frozenset[str]:
+        """The keys that are never null."""
+        known = {key: found for key, found in self.columns.items() if found}
+        return frozenset(key for key, found in known.items() if not any(each.may_be_null for each in found))
 
 
 @dataclass(frozen=True)
@@ -45,6 +109,7 @@ class QueryRun:
     views: Sequence[IcdcView]
     past: Callable[[], Sequence[PastRefresh]] = tuple
     _names_of: dict[str, str] = field(default_factory=dict, repr=False)
+    _affected_of: dict[exp.Query, _AffectedKeys] = field(default_factory=dict, repr=False)
 
     def result(self) -> tuple[MaintainedRows, MaintenanceStep]:
         """The rows to write, and the maintenance step that they result from.
@@ -63,10 +128,10 @@ class QueryRun:
                 return MaintainedRows(self._weighted(step), self._combine, may_cancel=step.may_cancel), step
             case Strategy.KEYS:
                 names = [self._names[place] for place in step.keys]
-                affected, never_null = self._affected(step)
-                rows = self._rows(step, affected, never_null)
+                rows = self._rows(step)
                 made = self._groups(rows) if self._grouping else rows.toDF(*self._names)
-                return MaintainedRows(made, ReplaceKeys(tuple(names)), affected.toDF(*names)), step
+                affected = self._affected(step).within_ranges.toDF(*names)
+                return MaintainedRows(made, ReplaceKeys(tuple(names)), affected), step
 
     def foreseen(self) -> Iterator[ForeseenStep]:
         """What a run would do if only one source changed, regardless of the cost."""
@@ -99,25 +164,48 @@ class QueryRun:
         if step.strategy is Strategy.FULL and self.refresh is Refresh.STRICT:
             raise QueryNotDerivedError(asset=self.asset, problem=step.reason)
         if self.refresh is Refresh.AUTO:
-            is_by_keys = step.affected is not None
-            costly = why_full_is_cheaper(step.strategy, self.share, self.rows, self.past(), is_by_keys=is_by_keys)
+            costly = self._why_costly(step)
             if costly is not None:
                 return MaintenanceStep(Strategy.FULL, why_not={**step.why_not, step.strategy: costly})
         return step
+
+    def _why_costly(self, step: MaintenanceStep) -> str | None:
+        known = step.strategy, self.share, self.rows, self.past()
+        if step.affected is None:
+            return why_full_is_cheaper(*known)
+        # Counting the affected keys takes a job.
+        return why_full_is_cheaper(*known, share_of_keys=0.0) or why_full_is_cheaper(
+            *known, share_of_keys=self._share_of_keys(step)
+        )
+
+    def _share_of_keys(self, step: MaintenanceStep) -> float:
+        """Which share of all keys is affected, at least; 0 if nothing is known about it.
+
+        There are no more keys than rows in a source that each row is made from, if it has all of the keys' columns.
+        """
+        affected = self._affected(step)
+        _, near = self._near(step)
+        keys = set(affected.columns)
+        sources = {each.rows.source for each in near.values() if each.rows.holds_all(keys)}
+        rows = [size.rows for source, size in enumerate(self.sizes) if source in sources and size.rows]
+        return affected.number / min(rows) if rows else 0.0
 
     def _maintenance(self) -> MaintenanceStep:
         """What to do after the changes, regardless of the cost."""
         if self._plan.refused is None and not self._has_same_names:
             return self._plan.whole("its sources have other columns than before, and a name in it may mean another one")
-        changes = {source: self._change(source) for source, view in enumerate(self.views) if not view.is_empty}
-        known = frozenset(source for source in changes if self.views[source].before is not None)
-        return self._plan.step(changes, known_before=known)
+        known = frozenset(source for source in self._changes if self.views[source].before is not None)
+        return self._plan.step(self._changes, known_before=known)
+
+    @cached_property
+    def _changes(self) -> dict[int, SourceChange]:
+        return {source: self._change(source) for source, view in enumerate(self.views) if not view.is_empty}
 
     def _change(self, source: int) -> SourceChange:
         if self._plan.refused is not None:
             return SourceChange(adds=True, removes=True)  # Nothing depends on it.
-        view = self.views[source]
-        return SourceChange(adds=True, removes=view.loses_rows(self._read(source) or view.columns))
+        view, read = self.views[source], self._read(source)
+        return SourceChange(adds=True, removes=view.loses_rows(read or view.columns, self._compared(source)))
 
     def _read(self, source: int) -> list[str]:
         """The columns of a source that the query reads."""
@@ -213,42 +301,53 @@ class QueryRun:
             return self._as_given
         return self._groups(self._of(self._plan.all_rows))
 
-    def _affected(self, step: MaintenanceStep) -> tuple[DataFrame, frozenset[str]]:
-        """The affected keys, with a condition that all of them meet, and the names of those that are never null."""
+    def _affected(self, step: MaintenanceStep) -> _AffectedKeys:
         assert step.affected is not None  # noqa: S101  # a step of such a strategy has this query
-        conditions, never_null = [], set()
-        for key in step.affected.named_selects:
-            found = self._changed_columns(step.affected, key)
-            if found:
-                conditions.append(reduce(or_, [change.pruning(column, key) for change, column in found]))
-                if not any(change.may_be_null(column) for change, column in found):
-                    never_null.add(key)
-        affected = self.views[0].keep(self._of(step.affected))
-        return affected.where(reduce(and_, conditions, Predicate("TRUE"))), frozenset(never_null)
+        if step.affected not in self._affected_of:
+            columns = {key: self._changed_columns(step.affected, key) for key in step.affected.named_selects}
+            frame = self.views[0].keep(self._of(step.affected))
+            self._affected_of[step.affected] = _AffectedKeys(frame, frame.count(), columns)
+        return self._affected_of[step.affected]
 
-    def _changed_columns(self, affected: exp.Query, key: str) -> list[tuple[InputChange, str]]:
+    def _changed_columns(self, affected: exp.Query, key: str) -> list[_ChangedColumn]:
         """The columns of changed rows that hold every value of ``key``, if they have one type; empty if unknown."""
         found = []
         for table, column in origins(affected, key) or ():
-            views = [view for source, view in enumerate(self.views) if table in (added(source), removed(source))]
-            names = [name for view in views for name in view.columns if name.lower() == column.lower()]
-            if len(names) != 1:
+            views = [
+                (source, view) for source, view in enumerate(self.views) if table in (added(source), removed(source))
+            ]
+            places = [(s, view, name) for s, view in views for name in view.columns if name.lower() == column.lower()]
+            if len(places) != 1:
                 return []
-            found.append((views[0].change, names[0]))
-        kinds = {change.types.get(column) for change, column in found}
+            ((source, view, name),) = places
+            found.append(_ChangedColumn(view, name, has_come=table == added(source)))
+        kinds = {each.kind for each in found}
         return found if len(kinds) == 1 and None not in kinds else []
 
-    def _rows(
-        self, step: MaintenanceStep, affected: DataFrame | None = None, never_null: frozenset[str] = frozenset()
-    ) -> DataFrame:
+    def _rows(self, step: MaintenanceStep) -> DataFrame:
         assert step.rows is not None  # noqa: S101  # a step of such a strategy has this query
-        if affected is None:
+        if step.affected is None:
             return self._of(step.rows)
-        rows, near = computed_once(by_equality(step.rows, never_null))
-        names = {AFFECTED: self._named(affected)}
-        for name, query in near.items():
-            names[name] = self._named(self.views[0].keep(self._of(query, names)))
+        affected = self._affected(step)
+        rows, near = self._near(step)
+        names = {AFFECTED: self._named(affected.frame)}
+        for name, each in near.items():
+            found = self._of(each.query, names).where(self._range_of(each.rows, affected))
+            names[name] = self._named(self.views[0].keep(found) if each.places > 1 else found)
         return self._of(rows, names)
+
+    def _near(self, step: MaintenanceStep) -> tuple[exp.Query, dict[str, NearQuery]]:
+        assert step.rows is not None  # noqa: S101  # as above
+        kept = [source for source in self._changes if self.views[source].kept is not None]
+        loses_rows = {source: self._changes[source].removes for source in kept}
+        return near_rows(by_equality(step.rows, self._affected(step).never_null), loses_rows)
+
+    def _range_of(self, near: NearRows, affected: _AffectedKeys) -> Predicate:
+        """A condition that all rows near affected keys meet, by which Iceberg can skip files."""
+        view = self.views[near.source]
+        kinds = {name.lower(): (name, view.change.types.get(name)) for name in view.columns}
+        conditions = [affected.range_of(key, *kinds[column.lower()]) for column, key in near.keys.items()]
+        return reduce(and_, conditions, Predicate("TRUE"))
 
     @property
     def _result(self) -> list[QueryColumn]:
@@ -269,8 +368,7 @@ class QueryRun:
 
     def _weighted(self, step: MaintenanceStep) -> DataFrame:
         assert self._grouping is not None  # noqa: S101  # as above
-        rows = self._rows(step) if step.affected is None else self._rows(step, *self._affected(step))
-        return rows.toDF(*_row_names(self._grouping, self._result), WEIGHT)
+        return self._rows(step).toDF(*_row_names(self._grouping, self._result), WEIGHT)
 
     def _of(self, query: exp.Query, names: Mapping[str, str] | None = None) -> DataFrame:
         return self._over(in_spark(query), tables_of(query), names)
@@ -294,18 +392,21 @@ class QueryRun:
         source = int(table.rpartition("_")[2])
         view = self.views[source]
         if table == added(source):
-            return _shown(view, self._within(source, view.came))
+            return _shown(view, self._within(source, view.came, view.came_within))
         if table == removed(source):
-            return _shown(view, self._within(source, view.went))
-        found = view.before if table == before(source) else view.source
-        assert found is not None  # noqa: S101  # a step reads only known previous states
+            return _shown(view, self._within(source, view.went, view.went_within))
+        if table == after(source):
+            return _shown(view, view.source)
+        found = view.before if table == before(source) else view.kept
+        assert found is not None  # noqa: S101  # only known previous states are read
         return _shown(view, found)
 
-    def _within(self, source: int, rows: DataFrame) -> DataFrame:
+    def _within(self, source: int, rows: DataFrame, within: Callable[[str, str], Predicate]) -> DataFrame:
         """``rows``, with a condition that all of them meet: Spark also applies it to what they are joined with."""
-        compared = [name for name in self._read(source) if name.lower() in self.query.compared_columns]
-        change = self.views[source].change
-        return rows.where(reduce(and_, [change.pruning(name, name) for name in compared], Predicate("TRUE")))
+        return rows.where(reduce(and_, [within(name, name) for name in self._compared(source)], Predicate("TRUE")))
+
+    def _compared(self, source: int) -> list[str]:
+        return [name for name in self._read(source) if name.lower() in self.query.compared_columns]
 
 
 def _shown(view: IcdcView, rows: DataFrame) -> DataFrame:
