@@ -13,6 +13,7 @@ from dagster_ips.query.refresh_choice import PastRefresh
 
 ROWS = "refresh, rows of sources"
 SHARE = "refresh, shares of rows that changed, added up over its sources"
+SHARE_OF_KEYS = "refresh, share of keys that are affected, at least"
 MOST_SHARE = "refresh, share from which a full refresh is assumed to be cheaper"
 WRITE_SECONDS = "write and publish seconds"
 _MOST = 20

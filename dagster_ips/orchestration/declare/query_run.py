@@ -175,11 +175,15 @@ class QueryRun:
             return why_full_is_cheaper(*known)
         # Counting the affected keys takes a job.
         return why_full_is_cheaper(*known, share_of_keys=0.0) or why_full_is_cheaper(
-            *known, share_of_keys=self._share_of_keys(step)
+            *known, share_of_keys=self.share_of_keys(step)
         )
 
-    def _share_of_keys(self, step: MaintenanceStep) -> float:
-        """Which share of all keys is affected, at least; 0 if nothing is known about it.
+    def affected_keys(self, step: MaintenanceStep) -> int:
+        """How many keys are affected, for a step that has any."""
+        return self._affected(step).number
+
+    def share_of_keys(self, step: MaintenanceStep) -> float:
+        """Which share of all keys is affected, at least; 0 if nothing is known about it. For a step that has any.
 
         There are no more keys than rows in a source that each row is made from, if it has all of the keys' columns.
         """
@@ -188,7 +192,7 @@ class QueryRun:
         keys = set(affected.columns)
         sources = {each.rows.source for each in near.values() if each.rows.holds_all(keys)}
         rows = [size.rows for source, size in enumerate(self.sizes) if source in sources and size.rows]
-        return affected.number / min(rows) if rows else 0.0
+        return min(1.0, float(f"{affected.number / min(rows):.4g}")) if rows else 0.0
 
     def _maintenance(self) -> MaintenanceStep:
         """What to do after the changes, regardless of the cost."""
