@@ -63,6 +63,11 @@ def before(source: int) -> str:
     return f"ips_before_{source}"
 
 
+def source_of(table: str) -> int:
+    """The source that a table with one of these names belongs to."""
+    return int(table.rpartition("_")[2])
+
+
 @dataclass(frozen=True, slots=True)
 class SourceChange:
     """What happened to a source: whether rows were added, and whether rows were removed."""
@@ -401,7 +406,7 @@ def origins(query: exp.Query, name: str) -> frozenset[tuple[str, str]] | None:
             found.append(frozenset({(relation.name, column.name)}))
         elif (inside := origins(relation, column.name)) is not None:
             found.append(inside)
-    changed = (each for each in found if all(is_of_changed_rows(table) for table, _ in each))
+    changed = (each for each in found if all(table.startswith((_ADDED, _REMOVED)) for table, _ in each))
     return next(changed, found[0] if found else None)
 
 
@@ -415,11 +420,6 @@ def _equal_columns(column: exp.Column, conditions: Sequence[exp.Expr]) -> list[e
                     sides = equality.this, equality.expression
                     found += [its for mine, its in (sides, sides[::-1]) if mine == each and its not in found]
     return found
-
-
-def is_of_changed_rows(table: str) -> bool:
-    """Whether a query's ``table`` holds the rows added to a source or those removed from it."""
-    return table.startswith((_ADDED, _REMOVED))
 
 
 def tables_of(query: exp.Query) -> frozenset[str]:

@@ -62,13 +62,12 @@ def near_rows(rows: exp.Query, loses_rows: Mapping[int, bool]) -> tuple[exp.Quer
     copied = rows.copy()
     states = {(near.number, near.table) for near, _ in _found(copied)}
     for near, query in _found(copied):
-        now, then = after(near.source), before(near.source)
-        if near.source in loses_rows and {(near.number, now), (near.number, then)} <= states:
-            parts = [added(near.source)] if near.table == now else [removed(near.source)]
-            if near.table == then and not loses_rows[near.source]:
-                parts = []
-            stayed = marked(_over(query, kept(near.source)), replace(near, table=kept(near.source)))
-            query.replace(union([stayed, *(_unrestricted(query, table) for table in parts)]))
+        source = near.source
+        went = [removed(source)] if loses_rows.get(source) else []
+        others = {after(source): [added(source)], before(source): went}
+        if source in loses_rows and all((near.number, state) in states for state in others):
+            stayed = marked(_over(query, kept(source)), replace(near, table=kept(source)))
+            query.replace(union([stayed, *(_unrestricted(query, table) for table in others[near.table])]))
     found = _found(copied)
     places = Counter(near.name for near, _ in found)
     for near, query in found:

@@ -59,13 +59,13 @@ RULES = {
     ),
     "rows that came are in the current state": (
         NEAR,
-        "parts = [added(near.source)] if near.table == now",
-        "parts = [] if near.table == now",
+        "after(source): [added(source)],",
+        "after(source): [],",
     ),
     "rows that went were in the earlier state": (
         NEAR,
-        "if near.table == then and not loses_rows[near.source]:",
-        "if near.table == then:",
+        "[removed(source)] if loses_rows.get(source) else []",
+        "[]",
     ),
     "only columns that are equated hold the same values": (
         KEYS,

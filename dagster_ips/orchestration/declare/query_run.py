@@ -23,6 +23,7 @@ from dagster_ips.query.affected_keys import (
     before,
     origins,
     removed,
+    source_of,
     tables_of,
 )
 from dagster_ips.query.foreseen_steps import ForeseenStep, foreseen_steps
@@ -317,14 +318,11 @@ class QueryRun:
         """The columns of changed rows that hold every value of ``key``, if they have one type; empty if unknown."""
         found = []
         for table, column in origins(affected, key) or ():
-            views = [
-                (source, view) for source, view in enumerate(self.views) if table in (added(source), removed(source))
-            ]
-            places = [(s, view, name) for s, view in views for name in view.columns if name.lower() == column.lower()]
-            if len(places) != 1:
+            source = source_of(table)
+            names = [name for name in self.views[source].columns if name.lower() == column.lower()]
+            if table not in (added(source), removed(source)) or len(names) != 1:
                 return []
-            ((source, view, name),) = places
-            found.append(_ChangedColumn(view, name, has_come=table == added(source)))
+            found.append(_ChangedColumn(self.views[source], names[0], has_come=table == added(source)))
         kinds = {each.kind for each in found}
         return found if len(kinds) == 1 and None not in kinds else []
 
@@ -393,7 +391,7 @@ class QueryRun:
         return self.views[0].named(frame)
 
     def _of_source(self, table: str) -> DataFrame:
-        source = int(table.rpartition("_")[2])
+        source = source_of(table)
         view = self.views[source]
         if table == added(source):
             return _shown(view, self._within(source, view.came, view.came_within))
