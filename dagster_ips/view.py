@@ -216,9 +216,11 @@ class IcdcView:
 
     def went_within(self, column: str, of: str) -> Predicate:
         """A condition on a column ``of`` that is true for every value of ``column`` in rows that ``went``."""
+        changes = self._captured.files.changes
+        changes = ChangeSet(removed=changes.removed, hidden=changes.hidden)
         found = self._gone_ranges.get(column)
-        if found is None or not _are_narrow(found, self._change_ranges(column, self._captured.files.changes)):
-            return self._pruning(column, of)
+        if found is None or not _are_narrow(found, self._change_ranges(column, changes)):
+            return self._pruning(column, of, changes)
         return reduce(or_, [each.between(of) for each in found], Predicate("FALSE"))
 
     def loses_rows(self, columns: Sequence[str], compared: Collection[str] = ()) -> bool:

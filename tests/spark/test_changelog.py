@@ -118,8 +118,11 @@ def test_deleted_rows_went_and_updated_ones_came_again_even_unchanged(lake: Lake
     assert (rows(view.added), rows(view.removed)) == (Counter(), Counter([deleted]))
     assert view.kept is not None
     assert same_zero(rows(view.kept)) == Counter({"(1, 1.5, 'a')": 3, "(4, 0.0, 'd')": 1})
-    assert view.loses_rows(["id"])
-    assert rows(view.went) == Counter(["(2,)", "(3,)"])
+    assert view.loses_rows(["id", "s"], ["id", "s"])
+    assert rows(view.went) == Counter(["(2, 'b')", "(3, None)"])
+    assert view.came_within("id", "x") == "(`x` >= 2 AND `x` <= 2)"
+    assert view.went_within("id", "x") == "(`x` >= 2 AND `x` <= 3)"
+    assert view.went_within("s", "x") == "(`x` >= 'a' AND `x` <= 'd' OR `x` IS NULL)"
     view.release()
 
 
