@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dagster_ips.query.affected_keys import added, after, before, kept, removed, select, union
+from dagster_ips.query.query_tree import may_fail
 
 _NEAR = "ips_near"
 
@@ -57,17 +58,18 @@ def near_rows(rows: exp.Query, loses_rows: Mapping[int, bool]) -> tuple[exp.Quer
 
     Where it reads both the current and the earlier state of a source, they are put together from rows that were kept,
     added and removed, so that most rows are read once. ``loses_rows`` are the sources of which the kept rows can be
-    read, and whether rows were removed. What was added or removed isn't restricted: most of it has affected keys.
+    read, and whether rows were removed. What was added or removed isn't restricted: most of it has affected keys. But
+    of other keys, groups are then incomplete; if an error might follow from that, it is restricted, too.
     """
     copied = rows.copy()
+    part = _over if _may_fail_for_rows(copied) else _unrestricted
     states = {(near.number, near.table) for near, _ in _found(copied)}
     for near, query in _found(copied):
         source = near.source
         went = [removed(source)] if loses_rows.get(source) else []
         others = {after(source): [added(source)], before(source): went}
         if source in loses_rows and all((near.number, state) in states for state in others):
-            stayed = marked(_over(query, kept(source)), replace(near, table=kept(source)))
-            query.replace(union([stayed, *(_unrestricted(query, table) for table in others[near.table])]))
+            query.replace(union([_over(query, kept(source)), *(part(query, each) for each in others[near.table])]))
     found = _found(copied)
     places = Counter(near.name for near, _ in found)
     for near, query in found:
@@ -79,10 +81,18 @@ def _found(rows: exp.Query) -> list[tuple[NearRows, exp.Select]]:
     return [(each.meta[_NEAR], each) for each in rows.find_all(exp.Select) if _NEAR in each.meta]
 
 
+def _may_fail_for_rows(query: exp.Query) -> bool:
+    """Whether what is computed from columns or groups may be an error."""
+    return any(
+        may_fail(node) and not any(map(may_fail, node.iter_expressions())) and node.find(exp.Column, exp.AggFunc)
+        for node in query.walk()
+    )
+
+
 def _over(query: exp.Select, table: str) -> exp.Select:
     copied = query.copy()
     copied.args["from_"].this.set("this", exp.to_identifier(table))
-    return copied
+    return marked(copied, replace(query.meta[_NEAR], table=table))
 
 
 def _unrestricted(query: exp.Select, table: str) -> exp.Select:

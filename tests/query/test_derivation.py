@@ -7,8 +7,9 @@ from collections import Counter
 import duckdb
 import pytest
 
-from dagster_ips.query.affected_keys import SourceChange
+from dagster_ips.query.affected_keys import SourceChange, tables_of
 from dagster_ips.query.maintenance_plan import MaintenancePlan, QueryColumn, Strategy
+from dagster_ips.query.near_rows import near_rows
 from dagster_ips.query.query_text import Query, RefusedQueryError, read
 from tests.query.differential import Case, Machine, in_duckdb, run
 from tests.query.random_queries import TABLES, Row
@@ -575,6 +576,30 @@ def test_of_several_places_one_that_loses_rows_changes_first_unless_the_others_a
         step = plan.step({0: ADDED, 1: REMOVED}, known_before=frozenset(known))
         assert (step.strategy, step.may_cancel) == (Strategy.COMBINE, may_cancel)
     assert plan.step({0: REMOVED, 1: REMOVED}, known_before=frozenset({0, 1})).may_cancel
+
+
+@pytest.mark.parametrize(
+    ("value", "loses_rows", "parts"),
+    [
+        ("sum(b)", {}, {"ips_near_1_of_ips_after_1", "ips_near_1_of_ips_before_1"}),
+        ("sum(b)", {1: False}, {"ips_near_1_of_ips_kept_1", "ips_added_1"}),
+        ("sum(b)", {1: True}, {"ips_near_1_of_ips_kept_1", "ips_added_1", "ips_removed_1"}),
+        ("10 / sum(b)", {1: True}, {f"ips_near_1_of_ips_{each}_1" for each in ("kept", "added", "removed")}),
+    ],
+)
+def test_rows_that_were_kept_are_read_once_and_no_group_that_may_fail_is_incomplete(
+    value: str, loses_rows: dict[int, bool], parts: set[str]
+) -> None:
+    inner = f"SELECT a, CAST({value} AS INT) AS v FROM t0 GROUP BY a"
+    query = read(f"SELECT x.v, count(*) AS n FROM t1 y JOIN ({inner}) x ON x.a = y.a GROUP BY x.v")
+    plan = MaintenancePlan(query, [[QueryColumn(*each) for each in TABLES[table].items()] for table in ("t1", "t0")])
+    step = plan.step({1: REMOVED}, known_before=frozenset({1}))
+    assert step.rows is not None
+    rows, near = near_rows(step.rows, loses_rows)
+    assert tables_of(rows) - {"ips_affected", "ips_near_0_of_ips_after_0"} == parts
+    assert {name: each.places for name, each in near.items() if "kept" in name} == dict.fromkeys(
+        (name for name in parts if "kept" in name), 2
+    )
 
 
 def test_an_interval_is_no_key_and_may_be_computed_on_the_way() -> None:
