@@ -17,6 +17,7 @@ from benchmarks.report import Differs, Report, said, table
 from dagster_ips.core.aggregates import HIDDEN
 from dagster_ips.orchestration.declare.past_refreshes import MOST_SHARE, SHARE, SHARE_OF_KEYS
 from dagster_ips.query.maintenance_plan import Strategy
+from dagster_ips.query.refresh_choice import MOST_OF_KEYS
 from tests.query.maintained_tables import MaintainedTables, strategy_of, temporary_lake
 from tests.query.tpch_on_spark import made
 from tests.support.lake import Lake
@@ -73,8 +74,9 @@ def _cost(tables: MaintainedTables, pid: int, name: str) -> Cost:
     took = _cpu_seconds(pid) - before
     (event,) = [e for e in result.get_asset_materialization_events() if e.asset_key == dg.AssetKey(name)]
     told = event.materialization.metadata
-    shares = [float(str(told[name].value)) for name in (SHARE, SHARE_OF_KEYS) if name in told]
-    is_chosen = MOST_SHARE not in told or max(shares) < float(str(told[MOST_SHARE].value))
+    numbers = {name: float(str(told[name].value)) for name in (SHARE, MOST_SHARE, SHARE_OF_KEYS) if name in told}
+    is_chosen = MOST_SHARE not in numbers or numbers[SHARE] < numbers[MOST_SHARE]
+    is_chosen = is_chosen and numbers.get(SHARE_OF_KEYS, 0) < MOST_OF_KEYS
     return Cost(took, strategy_of(result, name), is_chosen)
 
 

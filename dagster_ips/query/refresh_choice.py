@@ -31,11 +31,13 @@ class SourceSize:
 
 
 _MOST = {Strategy.APPEND: 1.0, Strategy.COMBINE: 0.5, Strategy.KEYS: 0.2}
-"""The share of changed rows, or of affected keys, up to which a strategy is assumed to cost less than a full refresh.
+"""The share of changed rows up to which a strategy is assumed to cost less than computing everything.
 
 Each changed source adds a term that reads the other sources, and its removed rows add another one. With affected keys,
 Spark reads sources again, and their rows with these keys are computed as they were and as they are.
 """
+MOST_OF_KEYS = 0.1
+"""The share of affected keys up to which that is assumed. Their rows may be in all files, and are kept in a cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def why_full_is_cheaper(
         >>> print(why_full_is_cheaper(Strategy.KEYS, 0.9))
         it would cost more than a full refresh: 90% of the rows changed, summed over its sources, and the limit is 20%
         >>> print(why_full_is_cheaper(Strategy.KEYS, 0.01, share_of_keys=0.3))
-        it would cost more than a full refresh: at least 30% of the keys are affected, and the limit is 20%
+        it would cost more than a full refresh: at least 30% of the keys are affected, and the limit is 10%
         >>> past = [PastRefresh(Strategy.FULL, 1, 1000, 30.0), PastRefresh(Strategy.KEYS, 0.95, 1000, 8.0)]
         >>> why_full_is_cheaper(Strategy.KEYS, 0.9, 1000, past)
     """
@@ -114,7 +116,8 @@ def why_full_is_cheaper(
             return None
     if share >= most:
         what = f"{share:.0%} of the rows changed, summed over its sources"
-    elif share_of_keys is not None and share_of_keys >= most:
+    elif share_of_keys is not None and share_of_keys >= MOST_OF_KEYS:
+        most = MOST_OF_KEYS
         what = f"at least {share_of_keys:.0%} of the keys are affected"
     else:
         return None

@@ -395,7 +395,7 @@ def test_everything_is_computed_if_few_changed_rows_affect_many_keys(lake: Lake,
     lake.append(events(range(40, 41)))
     result = said(materialize(definitions, instance, "x"), "x")
     assert result["refresh"] == "full"
-    assert "at least 33% of the keys are affected, and the limit is 20%" in result["refresh, why not better"]
+    assert "at least 33% of the keys are affected, and the limit is 10%" in result["refresh, why not better"]
     assert shown(lake, "x", text) == expected(lake, text)
 
 

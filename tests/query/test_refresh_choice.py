@@ -47,7 +47,7 @@ def test_a_strategy_that_needs_keys_is_assumed_to_cost_what_keys_cost() -> None:
 
 def test_few_rows_with_many_keys_cost_more_unless_a_run_showed_otherwise() -> None:
     assert "at least 40% of the keys are affected" in str(why_full_is_cheaper(Strategy.KEYS, 0.01, share_of_keys=0.4))
-    assert why_full_is_cheaper(Strategy.KEYS, 0.01, share_of_keys=0.1) is None
+    assert why_full_is_cheaper(Strategy.KEYS, 0.01, share_of_keys=0.09) is None
     assert why_full_is_cheaper(Strategy.KEYS, 0.01, 1000, [FULL, keys(0.02, 6.0)], share_of_keys=0.4) is None
 
 
