@@ -108,7 +108,7 @@ def columns_read(tree: exp.Query, node: Node) -> Iterator[tuple[int, int, list[s
 def by_equality(rows: exp.Query, keys: Collection[str]) -> exp.Query:
     """``rows``, as restricted above, for affected ``keys`` that are never null.
 
-    From ``=``, unlike from ``<=>``, Spark learns which range of a table can have these keys.
+    For ``<=>``, Spark joins by a value and by whether it is null; ``=`` costs less.
     """
     copied = rows.copy()
     for each in list(copied.find_all(exp.NullSafeEQ)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from operator import and_, or_
+from operator import and_
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import WEIGHT, shown
@@ -14,6 +14,7 @@ from dagster_ips.core.ranges import Predicate, quoted
 from dagster_ips.core.spark_plan import PlanUnreadableError
 from dagster_ips.core.write_mode import Append, Combine, Replace, ReplaceKeys
 from dagster_ips.errors import AggregateError, QueryNotDerivedError, UnresolvedQueryError
+from dagster_ips.orchestration.declare.key_ranges import AffectedKeys, ChangedColumn
 from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
 from dagster_ips.query.affected_keys import (
     AFFECTED,
@@ -46,61 +47,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _ChangedColumn:
-    """The column ``name`` of the rows that came to a source, or of those that went."""
-
-    view: IcdcView
-    name: str
-    has_come: bool
-
-    @property
-    def kind(self) -> str | None:
-        """Its type in Iceberg; None if it isn't a primitive one."""
-        return self.view.change.types.get(self.name)
-
-    @property
-    def may_be_null(self) -> bool:
-        return self.view.change.may_be_null(self.name)
-
-    def within(self, column: str) -> Predicate:
-        """A condition that ``column`` meets if it has one of its values."""
-        return (self.view.came_within if self.has_come else self.view.went_within)(self.name, column)
-
-
-@dataclass(frozen=True)
-class _AffectedKeys:
-    """The distinct affected keys, and for each the columns of changed rows that hold all its values, if known.
-
-    These columns have one type. Spark has cached the ``frame``: it plans joins better if it knows their ``number``.
-    """
-
-    frame: DataFrame
-    number: int
-    columns: Mapping[str, Sequence[_ChangedColumn]]
-
-    @property
-    def within_ranges(self) -> DataFrame:
-        """The keys, with a condition that all of them meet: Spark also applies it to what they are joined with."""
-        conditions = [self._ranges(key, key) for key in self.columns]
-        return self.frame.where(reduce(and_, conditions, Predicate("TRUE")))
-
-    def range_of(self, key: str, column: str, kind: str | None) -> Predicate:
-        """A condition that rows meet whose ``column`` of type ``kind`` is among the values of ``key``."""
-        kinds = {each.kind for each in self.columns[key]}
-        return self._ranges(key, column) if kinds == {kind} else Predicate("TRUE")
-
-    def _ranges(self, key: str, column: str) -> Predicate:
-        found = [each.within(column) for each in self.columns[key]]
-        return reduce(or_, found) if found else Predicate("TRUE")
-
-    @property
-    def never_null(self) -> frozenset[str]:
-        """The keys that are never null."""
-        known = {key: found for key, found in self.columns.items() if found}
-        return frozenset(key for key, found in known.items() if not any(each.may_be_null for each in found))
-
-
-@dataclass(frozen=True)
 class QueryRun:
     """A run of ``asset``. ``views`` are its sources, in the query's order; ``past`` looks up earlier runs."""
 
@@ -110,7 +56,7 @@ class QueryRun:
     views: Sequence[IcdcView]
     past: Callable[[], Sequence[PastRefresh]] = tuple
     _names_of: dict[str, str] = field(default_factory=dict, repr=False)
-    _affected_of: dict[exp.Query, _AffectedKeys] = field(default_factory=dict, repr=False)
+    _affected_of: dict[exp.Query, AffectedKeys] = field(default_factory=dict, repr=False)
 
     def result(self) -> tuple[MaintainedRows, MaintenanceStep]:
         """The rows to write, and the maintenance step that they result from.
@@ -306,15 +252,15 @@ class QueryRun:
             return self._as_given
         return self._groups(self._of(self._plan.all_rows))
 
-    def _affected(self, step: MaintenanceStep) -> _AffectedKeys:
+    def _affected(self, step: MaintenanceStep) -> AffectedKeys:
         assert step.affected is not None  # noqa: S101  # a step of such a strategy has this query
         if step.affected not in self._affected_of:
             columns = {key: self._changed_columns(step.affected, key) for key in step.affected.named_selects}
             frame = self.views[0].keep(self._of(step.affected))
-            self._affected_of[step.affected] = _AffectedKeys(frame, frame.count(), columns)
+            self._affected_of[step.affected] = AffectedKeys(frame, frame.count(), columns)
         return self._affected_of[step.affected]
 
-    def _changed_columns(self, affected: exp.Query, key: str) -> list[_ChangedColumn]:
+    def _changed_columns(self, affected: exp.Query, key: str) -> list[ChangedColumn]:
         """The columns of changed rows that hold every value of ``key``, if they have one type; empty if unknown."""
         found = []
         for table, column in origins(affected, key) or ():
@@ -322,7 +268,7 @@ class QueryRun:
             names = [name for name in self.views[source].columns if name.lower() == column.lower()]
             if table not in (added(source), removed(source)) or len(names) != 1:
                 return []
-            found.append(_ChangedColumn(self.views[source], names[0], has_come=table == added(source)))
+            found.append(ChangedColumn(self.views[source], names[0], has_come=table == added(source)))
         kinds = {each.kind for each in found}
         return found if len(kinds) == 1 and None not in kinds else []
 
@@ -344,7 +290,7 @@ class QueryRun:
         loses_rows = {source: self._changes[source].removes for source in kept}
         return near_rows(by_equality(step.rows, self._affected(step).never_null), loses_rows)
 
-    def _range_of(self, near: NearRows, affected: _AffectedKeys) -> Predicate:
+    def _range_of(self, near: NearRows, affected: AffectedKeys) -> Predicate:
         """A condition that all rows near affected keys meet, by which Iceberg can skip files."""
         view = self.views[near.source]
         kinds = {name.lower(): (name, view.change.types.get(name)) for name in view.columns}
