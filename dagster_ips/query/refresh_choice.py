@@ -88,7 +88,7 @@ def why_full_is_cheaper(
 
     Earlier runs of ``strategy`` decide, if one had no larger share of changed rows and was slower than a full refresh,
     or had no smaller share and wasn't slower. Their seconds are scaled up to the present number of rows. Otherwise, an
-    estimate decides, see ``most_share``.
+    estimate decides, see ``most_share`` and ``MOST_OF_KEYS``.
 
     Example:
         >>> print(why_full_is_cheaper(Strategy.KEYS, 0.9))

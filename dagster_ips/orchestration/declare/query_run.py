@@ -56,7 +56,6 @@ class QueryRun:
     views: Sequence[IcdcView]
     past: Callable[[], Sequence[PastRefresh]] = tuple
     _names_of: dict[str, str] = field(default_factory=dict, repr=False)
-    _affected_of: dict[exp.Query, AffectedKeys] = field(default_factory=dict, repr=False)
 
     def result(self) -> tuple[MaintainedRows, MaintenanceStep]:
         """The rows to write, and the maintenance step that they result from.
@@ -77,7 +76,7 @@ class QueryRun:
                 names = [self._names[place] for place in step.keys]
                 rows = self._rows(step)
                 made = self._groups(rows) if self._grouping else rows.toDF(*self._names)
-                affected = self._affected(step).within_ranges.toDF(*names)
+                affected = self._affected.within_ranges.toDF(*names)
                 return MaintainedRows(made, ReplaceKeys(tuple(names)), affected), step
 
     def foreseen(self) -> Iterator[ForeseenStep]:
@@ -107,7 +106,7 @@ class QueryRun:
             return self._plan.whole("the run computes everything")
         if self.refresh is Refresh.FULL:
             return self._plan.whole("a full refresh was requested")
-        step = self._maintenance()
+        step = self._maintenance
         if step.strategy is Strategy.FULL and self.refresh is Refresh.STRICT:
             raise QueryNotDerivedError(asset=self.asset, problem=step.reason)
         if self.refresh is Refresh.AUTO:
@@ -122,25 +121,27 @@ class QueryRun:
             return why_full_is_cheaper(*known)
         # Counting the affected keys takes a job.
         return why_full_is_cheaper(*known, share_of_keys=0.0) or why_full_is_cheaper(
-            *known, share_of_keys=self.share_of_keys(step)
+            *known, share_of_keys=self.share_of_keys
         )
 
-    def affected_keys(self, step: MaintenanceStep) -> int:
-        """How many keys are affected, for a step that has any."""
-        return self._affected(step).number
+    @property
+    def affected_keys(self) -> int:
+        """How many keys are affected, if the maintenance step has any."""
+        return self._affected.number
 
-    def share_of_keys(self, step: MaintenanceStep) -> float:
-        """Which share of all keys is affected, at least; 0 if nothing is known about it. For a step that has any.
+    @cached_property
+    def share_of_keys(self) -> float:
+        """Which share of all keys is affected, at least, if the maintenance step has any; 0 if that is unknown.
 
         There are no more keys than rows in a source that each row is made from, if it has all of the keys' columns.
         """
-        affected = self._affected(step)
-        _, near = self._near(step)
-        keys = set(affected.columns)
-        sources = {each.rows.source for each in near.values() if each.rows.holds_all(keys)}
+        affected = self._affected
+        _, near = self._near
+        sources = {each.rows.source for each in near.values() if each.rows.holds_all(affected.columns)}
         rows = [size.rows for source, size in enumerate(self.sizes) if source in sources and size.rows]
         return min(1.0, float(f"{affected.number / min(rows):.4g}")) if rows else 0.0
 
+    @cached_property
     def _maintenance(self) -> MaintenanceStep:
         """What to do after the changes, regardless of the cost."""
         if self._plan.refused is None and not self._has_same_names:
@@ -252,13 +253,13 @@ class QueryRun:
             return self._as_given
         return self._groups(self._of(self._plan.all_rows))
 
-    def _affected(self, step: MaintenanceStep) -> AffectedKeys:
-        assert step.affected is not None  # noqa: S101  # a step of such a strategy has this query
-        if step.affected not in self._affected_of:
-            columns = {key: self._changed_columns(step.affected, key) for key in step.affected.named_selects}
-            frame = self.views[0].keep(self._of(step.affected))
-            self._affected_of[step.affected] = AffectedKeys(frame, frame.count(), columns)
-        return self._affected_of[step.affected]
+    @cached_property
+    def _affected(self) -> AffectedKeys:
+        affected = self._maintenance.affected
+        assert affected is not None  # noqa: S101  # a step of such a strategy has this query
+        columns = {key: self._changed_columns(affected, key) for key in affected.named_selects}
+        frame = self.views[0].keep(self._of(affected))
+        return AffectedKeys(frame, frame.count(), columns)
 
     def _changed_columns(self, affected: exp.Query, key: str) -> list[ChangedColumn]:
         """The columns of changed rows that hold every value of ``key``, if they have one type; empty if unknown."""
@@ -276,19 +277,21 @@ class QueryRun:
         assert step.rows is not None  # noqa: S101  # a step of such a strategy has this query
         if step.affected is None:
             return self._of(step.rows)
-        affected = self._affected(step)
-        rows, near = self._near(step)
+        affected = self._affected
+        rows, near = self._near
         names = {AFFECTED: self._named(affected.frame)}
         for name, each in near.items():
             found = self._of(each.query, names).where(self._range_of(each.rows, affected))
             names[name] = self._named(self.views[0].keep(found) if each.places > 1 else found)
         return self._of(rows, names)
 
-    def _near(self, step: MaintenanceStep) -> tuple[exp.Query, dict[str, NearQuery]]:
-        assert step.rows is not None  # noqa: S101  # as above
+    @cached_property
+    def _near(self) -> tuple[exp.Query, dict[str, NearQuery]]:
+        rows = self._maintenance.rows
+        assert rows is not None  # noqa: S101  # a step of such a strategy has this query
         kept = [source for source in self._changes if self.views[source].kept is not None]
         loses_rows = {source: self._changes[source].removes for source in kept}
-        return near_rows(by_equality(step.rows, self._affected(step).never_null), loses_rows)
+        return near_rows(by_equality(rows, self._affected.never_null), loses_rows)
 
     def _range_of(self, near: NearRows, affected: AffectedKeys) -> Predicate:
         """A condition that all rows near affected keys meet, by which Iceberg can skip files."""

@@ -128,8 +128,8 @@ def sql_asset(  # noqa: PLR0913  # independent parameters
         if most is not None:
             shown[past_refreshes.MOST_SHARE] = most
         if step.affected is not None:
-            shown["refresh, affected keys"] = run.affected_keys(step)
-            shown[past_refreshes.SHARE_OF_KEYS] = run.share_of_keys(step)
+            shown["refresh, affected keys"] = run.affected_keys
+            shown[past_refreshes.SHARE_OF_KEYS] = run.share_of_keys
         if foreseen := list(run.foreseen()):  # Dagster has no empty table.
             shown["refresh, by kind of change"] = _table(upstreams, foreseen)
         if query.notes:
