@@ -1,7 +1,7 @@
 """What two stages of playback cost incrementally and by lookback: ``python -m benchmarks.playback > docs/playback.md``.
 
 A window of days is there at the beginning. Then day after day arrives in small commits, and the ways process it in
-turns. The first of these days warms up; the median of the others counts. At the end, every table is compared with a
+turns. The first of these days warm up; the median of the others counts. At the end, every table is compared with a
 recompute.
 """
 
@@ -55,15 +55,18 @@ def main() -> None:
     )
     parser.add_argument("--late", type=float, default=0.03, help="share of them that is of the days before")
     parser.add_argument("--window", type=int, default=14, help="days that late rows may be of, which lookback rewrites")
-    parser.add_argument("--rounds", type=int, default=3, help="days that are measured, after one that warms up")
+    parser.add_argument("--rounds", type=int, default=3, help="days that are measured")
+    parser.add_argument("--warm-up", type=int, default=3, help="days before them; Spark gets faster day by day")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     given = parser.parse_args()
-    found = {rows: run(Workload(rows, given.late, given.window), given.rounds) for rows in given.rows}
+    found = {
+        rows: run(Workload(rows, given.late, given.window), given.rounds, warm_up=given.warm_up) for rows in given.rows
+    }
     load = os.getloadavg()[0]
     print(INTRODUCTION)
     how = f"{given.late:.0%} of the rows are late, within {given.window} days."
-    print(f"{how} Each figure is the median of {given.rounds} days, after one")
-    print(f"day of warm-up, on {os.cpu_count()} cores; the load was {load:.1f} at the end.\n")
+    print(f"{how} Each figure is the median of {given.rounds} days, after {given.warm_up}")
+    print(f"days of warm-up, on {os.cpu_count()} cores; the load was {load:.1f} at the end.\n")
     print("\n".join(summary(found)))
     for rows, costs in found.items():
         print("\n".join(report(costs, rows)))
@@ -71,7 +74,7 @@ def main() -> None:
         given.json.write_text(json.dumps({"load": load, "late": given.late, "costs": found}, indent=1) + "\n")
 
 
-def run(workload: Workload, rounds: int, only: Sequence[str] = ()) -> Costs:
+def run(workload: Workload, rounds: int, only: Sequence[str] = (), *, warm_up: int = 1) -> Costs:
     """What each way costs, or ``only`` some of them, in a temporary lake with its own Spark."""
     with tempfile.TemporaryDirectory() as folder:
         spark = Path(folder) / "spark"
@@ -84,7 +87,9 @@ def run(workload: Workload, rounds: int, only: Sequence[str] = ()) -> Costs:
             meter = SparkMeter(str(server.ui), server.pid)
             source = Source(session, NAMESPACE, workload)
             chosen = [way for way in ways(source, Path(folder)) if not only or way.name in only]
-            return measure(source, chosen, meter, rounds, lake)
+            costs = measure(source, chosen, meter, rounds, warm_up)
+            check(source, chosen, lake)
+            return costs
         finally:
             stop_connect_server(spark)
 
@@ -102,7 +107,7 @@ def ways(source: Source, folder: Path) -> list[Way]:
     ]
 
 
-def measure(source: Source, ways: Sequence[Way], meter: SparkMeter, rounds: int, lake: LakeCatalog) -> Costs:
+def measure(source: Source, ways: Sequence[Way], meter: SparkMeter, rounds: int, warm_up: int) -> Costs:
     source.create()
     source.past(source.workload.window)
     said(f"{source.workload.window} days of {source.workload.rows:,} events are there")
@@ -110,7 +115,7 @@ def measure(source: Source, ways: Sequence[Way], meter: SparkMeter, rounds: int,
         way.create()
         said(f"{way.name}: tables are made")
     taken: dict[str, list[dict[str, dict[str, float]]]] = {way.name: [] for way in ways}
-    for day in range(rounds + 1):
+    for day in range(warm_up + rounds):
         source.arrive()
         for way in [*ways[day % len(ways) :], *ways[: day % len(ways)]]:
             spans = way.update()
@@ -118,8 +123,7 @@ def measure(source: Source, ways: Sequence[Way], meter: SparkMeter, rounds: int,
             parts[-1]["own cpu"] = way.own_cpu
             taken[way.name].append(dict(zip(PARTS, parts, strict=True)))
             said(f"day {source.days}, {way.name}: {parts[-1]['seconds']:.1f} s")
-    check(source, ways, lake)
-    return {name: medians(found[1:]) for name, found in taken.items()}
+    return {name: medians(found[warm_up:]) for name, found in taken.items()}
 
 
 def measures(read: Read) -> dict[str, float]:

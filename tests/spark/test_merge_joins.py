@@ -7,6 +7,7 @@ import contextlib
 import pytest
 
 from dagster_ips.core.installed_spark import minor_version
+from dagster_ips.spark.settings import with_settings
 from dagster_ips.spark.writes.merge_joins import joined_by_partition, small_sources_broadcast
 from tests.support.lake import Lake
 
@@ -76,3 +77,30 @@ def test_a_partitioned_target_is_not_shuffled_and_the_session_is_restored(lake: 
         assert shuffles() == (1, 2)
     finally:
         lake.session.conf.unset(KEY)
+
+
+def test_a_source_far_smaller_than_the_target_is_hashed_even_if_a_shuffle_has_few_partitions(lake: Lake) -> None:
+    """Spark hashes up to the threshold for each of the shuffle's partitions."""
+    if minor_version(lake.session.version) < (4, 1):
+        return  # There, nothing is joined by partition.
+    lake.catalog.create_namespace("media")
+    lake.sql(
+        "CREATE TABLE lake.media.many USING iceberg PARTITIONED BY (day) "
+        "TBLPROPERTIES ('write.merge.mode' = 'merge-on-read') AS SELECT id % 7 AS day, id, 1 AS value FROM range(50000)"
+    )
+    settings = {KEY: "10k", "spark.sql.shuffle.partitions": "4"}
+    merging = "MERGE INTO lake.media.many t USING (SELECT id % 9 AS day, id FROM range(3000)) s "
+    merging += "ON t.day = s.day AND t.id = s.id WHEN MATCHED THEN UPDATE SET value = 0 "
+    merging += "WHEN NOT MATCHED THEN INSERT (day, id) VALUES (s.day, s.id)"
+
+    def plan() -> str:
+        return str(lake.sql(f"EXPLAIN {merging}").collect()[0][0])
+
+    with with_settings(lake.session, settings):
+        assert "SortMergeJoin" in plan()
+        with joined_by_partition(lake.session):
+            assert "ShuffledHashJoin" in plan()
+        assert lake.session.conf.get("spark.sql.shuffle.partitions") == "4"
+    more = settings | {"spark.sql.shuffle.partitions": "40"}
+    with with_settings(lake.session, more), joined_by_partition(lake.session):
+        assert lake.session.conf.get("spark.sql.shuffle.partitions") == "40"

@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 _BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 _SPARKS_DEFAULT = "10485760b"
 _MOST_BYTES = "64m"
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_FEWEST_SHUFFLE_PARTITIONS = 16
 _BY_PARTITION = {
     "spark.sql.sources.v2.bucketing.enabled": "true",
     "spark.sql.sources.v2.bucketing.pushPartValues.enabled": "true",
     "spark.sql.sources.v2.bucketing.shuffle.enabled": "true",
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
     "spark.sql.iceberg.planning.preserve-data-grouping": "true",
-    # A source that is far smaller than the target is then hashed, and neither is sorted.
+    # A source that is far smaller than the target is then hashed, and neither is sorted. Spark only does so up to ten
+    # megabytes for each of the shuffle's partitions, so there must not be too few of these.
     "spark.sql.join.preferSortMergeJoin": "false",
 }
 _WRITTEN_IN_PLACE = {"spark.sql.iceberg.distribution-mode": "none"}
@@ -49,8 +52,11 @@ def joined_by_partition(session: SparkSession, *, is_written_in_place: bool = Fa
     condition compares by ``=``. To Spark, ``<=>`` is another comparison: then the target's rows are shuffled as usual.
     With Spark 4.0 they always are, as it fails if Iceberg's partitions have columns of several types.
 
-    Source: Spark 4.1, ``EnsureRequirements`` and ``KeyGroupedShuffleSpec``.
+    Source: Spark 4.1, ``EnsureRequirements``, ``KeyGroupedShuffleSpec`` and ``JoinSelection``.
     """
     if minor_version(session.version) < (4, 1):
         return nullcontext()
-    return with_settings(session, _BY_PARTITION | (_WRITTEN_IN_PLACE if is_written_in_place else {}))
+    settings = _BY_PARTITION | (_WRITTEN_IN_PLACE if is_written_in_place else {})
+    if int(session.conf.get(_SHUFFLE_PARTITIONS)) < _FEWEST_SHUFFLE_PARTITIONS:
+        settings[_SHUFFLE_PARTITIONS] = str(_FEWEST_SHUFFLE_PARTITIONS)
+    return with_settings(session, settings)
