@@ -57,6 +57,6 @@ def joined_by_partition(session: SparkSession, *, is_written_in_place: bool = Fa
     if minor_version(session.version) < (4, 1):
         return nullcontext()
     settings = _BY_PARTITION | (_WRITTEN_IN_PLACE if is_written_in_place else {})
-    if int(session.conf.get(_SHUFFLE_PARTITIONS)) < _FEWEST_SHUFFLE_PARTITIONS:
+    if int(session.conf.get(_SHUFFLE_PARTITIONS) or 0) < _FEWEST_SHUFFLE_PARTITIONS:
         settings[_SHUFFLE_PARTITIONS] = str(_FEWEST_SHUFFLE_PARTITIONS)
     return with_settings(session, settings)
