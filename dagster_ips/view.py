@@ -77,6 +77,12 @@ Between them, Iceberg can skip files; but Spark compiles them into the code of e
 _FEW = 16
 _COLLECTED = re.compile(r"int|long|date|decimal\(")
 """The types of columns whose values are the same in Python, and that have a width."""
+_MOST_BROADCAST, _OF_ANY_WIDTH = 2_000_000, 200_000
+"""How many keys are broadcast: of types with a width of at most 16 bytes, and of others.
+
+Spark takes the changed rows for as many keys, and would shuffle the whole source for fewer.
+"""
+_NARROW = re.compile(r"boolean|int|long|float|double|date|timestamp|decimal\(")
 _SEVERAL = 2
 _NUMBERS = itertools.count(1)
 
@@ -331,7 +337,8 @@ class IcdcView:
         self._require_columns(keys)
         if self._is_whole:
             return self._given(self._source, Frame.AFFECTED, keys)
-        found = rows_with_keys(self._source, self._changed, keys, [self._pruning(key) for key in keys])
+        own = [self._pruning(key) for key in keys]
+        found = rows_with_keys(self._source, self._changed, keys, own, are_few=self._has_few(keys))
         return self._given(found, Frame.AFFECTED, keys)
 
     def affected_by(self, keys: Sequence[str], other: IcdcView, on: Mapping[str, str]) -> DataFrame:
@@ -563,6 +570,12 @@ class IcdcView:
     def _changed(self) -> DataFrame:
         """Rows that were added or removed; there may be a weight column beside the upstream's columns."""
         return self._net.rows if self._may_remove_rows else self._changes
+
+    def _has_few(self, keys: Sequence[str]) -> bool:
+        """Whether metadata shows that the changed rows have few values of ``keys``."""
+        rows, types = sum(file.record_count for file in self._captured.files.changes.touched), self.change.types
+        narrow = all(_NARROW.match(types.get(key, "")) for key in keys)
+        return rows <= (_MOST_BROADCAST if narrow else _OF_ANY_WIDTH)
 
     @property
     def _net(self) -> NetRows:

@@ -40,13 +40,17 @@ def selected(names: Sequence[str], with_default: Collection[str]) -> list[str]:
     return [f"element_at(array({column}), 1) AS {column}" if name in with_default else column for name, column in shown]
 
 
-def rows_with_keys(rows: DataFrame, changed: DataFrame, keys: Sequence[str], prune: Sequence[Predicate]) -> DataFrame:
+def rows_with_keys(
+    rows: DataFrame, changed: DataFrame, keys: Sequence[str], prune: Sequence[Predicate], *, are_few: bool = False
+) -> DataFrame:
     """The ``rows`` whose ``keys`` occur in ``changed``; a null key matches a null key.
 
-    ``prune`` are conditions that all such rows are known to meet: they let files be skipped before the join.
+    ``prune`` are conditions that all such rows are known to meet: they let files be skipped before the join. If the
+    keys ``are_few``, they are broadcast to where the rows are read, whatever Spark estimates.
     """
     own = free_prefix(rows.columns)
     wanted = changed.select(*[F.col(quoted(key)).alias(f"{own}{i}") for i, key in enumerate(keys)]).distinct()
+    wanted = F.broadcast(wanted) if are_few else wanted
     pruned = reduce(lambda frame, condition: frame.where(condition), prune, rows)
     matches = [pruned[quoted(key)].eqNullSafe(wanted[f"{own}{i}"]) for i, key in enumerate(keys)]
     return pruned.join(wanted, all_of(matches), "left_semi")

@@ -227,9 +227,11 @@ class Result:
             case Merge(on, latest_by):
                 groups = [group for change in self.inputs for group in change.groups]
                 renewed = None if groups or latest_by else self._renewed(on)
+                head = target.ancestry().head if self.new_partitions is None else None
                 merge_rows(
                     self.frame,
                     branch,
+                    head=head.snapshot_id if head and target.shows_current_schema(head) else None,
                     on=on,
                     latest_by=latest_by,
                     keeps_newer=not groups,

@@ -13,7 +13,7 @@ from dagster_ips.core.row_text import row_text
 from dagster_ips.errors import DuplicateKeysError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import comparable
-from dagster_ips.spark.frames import all_of, any_of, computed_once, distinct_keys
+from dagster_ips.spark.frames import all_of, any_of, computed_once, distinct_keys, table_frame
 from dagster_ips.spark.late import F, sql, types
 from dagster_ips.spark.writes.merge_joins import small_sources_broadcast
 from dagster_ips.spark.writes.overwrite import ChangedKeys
@@ -21,7 +21,7 @@ from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_out
 from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, among, collected
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _SOURCE, _TARGET, _MATCHED = "ips_source", "ips_target", "ips_matched"
 _DIFFERS, _TIES, GONE = "__ips_differs", "__ips_ties", "__ips_gone"
@@ -31,6 +31,7 @@ def merge_rows(  # noqa: PLR0913  # all are independent
     frame: DataFrame,
     branch: Branch,
     *,
+    head: int | None = None,
     on: Sequence[str],
     latest_by: str | None,
     keeps_newer: bool,
@@ -43,7 +44,8 @@ def merge_rows(  # noqa: PLR0913  # all are independent
 ) -> None:
     """Merge ``frame`` into ``branch`` by the columns ``on``; a null key matches a null key.
 
-    The frame is computed once. Of the target, only the partitions that the frame touches are read, by literal
+    ``head`` is the branch's snapshot, if that is known to have the branch's columns. The frame is computed once. Of the
+    target, only the partitions that the frame touches are read, by literal
     predicates. Only rows that differ go through a MERGE, as matched rows; new ones are appended. A MERGE that also
     inserts would be an outer join, which shuffles the target. With ``latest_by`` and ``keeps_newer``, a row is replaced
     only by a newer one. Rows of the target whose columns have values of ``gone`` are deleted unless ``frame`` has their
@@ -58,7 +60,7 @@ def merge_rows(  # noqa: PLR0913  # all are independent
     """
     prune = [column for column in partition_columns if column in on]
     with computed_once(latest_rows(frame, on, latest_by)) as rows, contextlib.ExitStack() as kept:
-        there = frame.sparkSession.table(branch.sql_name).select(*[quoted(column) for column in rows.columns])
+        there = _rows_of(branch, frame.sparkSession, head).select(*[quoted(column) for column in rows.columns])
         both = rows.withColumn(GONE, F.lit(False))  # noqa: FBT003
         if gone:
             # Distinct, because several inputs may lose a key, and a frame may be taken twice.
@@ -95,6 +97,16 @@ def merge_rows(  # noqa: PLR0913  # all are independent
             there_already = all_of([_in(_SOURCE, key).eqNullSafe(_in(_MATCHED, key)) for key in on])
             new = rows.alias(_SOURCE).join(matched.alias(_MATCHED), there_already, "left_anti")
             (new if found.rows else rows).writeTo(branch.sql_name).append()
+
+
+def _rows_of(branch: Branch, session: SparkSession, head: int | None) -> DataFrame:
+    """The rows of ``branch``, before it is written to if its ``head`` is given.
+
+    What is cached of a branch by its name, Spark reads again as soon as the branch is written to.
+    """
+    if head is None:
+        return session.table(branch.sql_name)
+    return table_frame(session, branch.catalog, branch.table, snapshot_id=head)
 
 
 @dataclass(frozen=True, slots=True)
