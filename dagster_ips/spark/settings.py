@@ -48,11 +48,19 @@ def change_settings(session: SparkSession, settings: Mapping[str, str | None]) -
 
 
 @contextlib.contextmanager
-def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set ``settings`` within the block; afterwards the session has its previous values again."""
-    before = settings_of(session, settings)
+def with_settings(
+    session: SparkSession, settings: Mapping[str, str], *, at_least: Mapping[str, int] | None = None
+) -> Iterator[None]:
+    """Set ``settings`` within the block, and raise numbers ``at_least`` that are set to less.
+
+    Afterwards the session has its previous values again.
+    """
+    lowest = at_least or {}
+    before = settings_of(session, [*settings, *lowest])
+    known = {name: before[name] for name in lowest}
+    raised = {name: str(lowest[name]) for name, value in known.items() if value and int(value) < lowest[name]}
     try:
-        change_settings(session, settings)
+        change_settings(session, {**settings, **raised})
         yield
     finally:
         change_settings(session, before)

@@ -109,7 +109,9 @@ def _is_hidden(column: Gone) -> bool:
 
 
 def _fit(session: SparkSession, frame: Struct, target: TableMetadata | None) -> Fit:
-    return fit(target.struct if target else Struct(()), frame, is_case_sensitive=is_case_sensitive(session))
+    table = target.struct if target else Struct(())
+    exact, loose = (fit(table, frame, is_case_sensitive=each) for each in (True, False))
+    return exact if exact == loose or is_case_sensitive(session) else loose
 
 
 def _refused(found: Fit, target: TableMetadata | None, name: str, table: str) -> FrameColumnsError:

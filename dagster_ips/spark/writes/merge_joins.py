@@ -14,18 +14,17 @@ if TYPE_CHECKING:
 _BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 _SPARKS_DEFAULT = "10485760b"
 _MOST_BYTES = "64m"
-_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_FEWEST_SHUFFLE_PARTITIONS = 16
 _BY_PARTITION = {
     "spark.sql.sources.v2.bucketing.enabled": "true",
     "spark.sql.sources.v2.bucketing.pushPartValues.enabled": "true",
     "spark.sql.sources.v2.bucketing.shuffle.enabled": "true",
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
     "spark.sql.iceberg.planning.preserve-data-grouping": "true",
-    # A source that is far smaller than the target is then hashed, and neither is sorted. Spark only does so up to ten
-    # megabytes for each of the shuffle's partitions, so there must not be too few of these.
+    # A source that is far smaller than the target is then hashed, and neither is sorted.
     "spark.sql.join.preferSortMergeJoin": "false",
 }
+_AT_LEAST = {"spark.sql.shuffle.partitions": 16}
+"""Spark hashes a source of up to ten megabytes for each of a shuffle's partitions, which are few on few cores."""
 _WRITTEN_IN_PLACE = {"spark.sql.iceberg.distribution-mode": "none"}
 
 
@@ -57,6 +56,4 @@ def joined_by_partition(session: SparkSession, *, is_written_in_place: bool = Fa
     if minor_version(session.version) < (4, 1):
         return nullcontext()
     settings = _BY_PARTITION | (_WRITTEN_IN_PLACE if is_written_in_place else {})
-    if int(session.conf.get(_SHUFFLE_PARTITIONS) or 0) < _FEWEST_SHUFFLE_PARTITIONS:
-        settings[_SHUFFLE_PARTITIONS] = str(_FEWEST_SHUFFLE_PARTITIONS)
-    return with_settings(session, settings)
+    return with_settings(session, settings, at_least=_AT_LEAST)
