@@ -65,6 +65,7 @@ from dagster_ips.spark.frames import (
     with_defaults,
 )
 from dagster_ips.spark.plans import marked
+from dagster_ips.spark.settings import may_broadcast_more
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame, SparkSession
@@ -338,7 +339,7 @@ class IcdcView:
         if self._is_whole:
             return self._given(self._source, Frame.AFFECTED, keys)
         own = [self._pruning(key) for key in keys]
-        found = rows_with_keys(self._source, self._changed, keys, own, are_few=self._has_few(keys))
+        found = rows_with_keys(self._source, self._changed, keys, own, are_few=self._are_broadcast(keys))
         return self._given(found, Frame.AFFECTED, keys)
 
     def affected_by(self, keys: Sequence[str], other: IcdcView, on: Mapping[str, str]) -> DataFrame:
@@ -571,11 +572,11 @@ class IcdcView:
         """Rows that were added or removed; there may be a weight column beside the upstream's columns."""
         return self._net.rows if self._may_remove_rows else self._changes
 
-    def _has_few(self, keys: Sequence[str]) -> bool:
-        """Whether metadata shows that the changed rows have few values of ``keys``."""
+    def _are_broadcast(self, keys: Sequence[str]) -> bool:
+        """Whether the changed values of ``keys`` are few according to metadata, and the user has set no other limit."""
         rows, types = sum(file.record_count for file in self._captured.files.changes.touched), self.change.types
         narrow = all(_NARROW.match(types.get(key, "")) for key in keys)
-        return rows <= (_MOST_BROADCAST if narrow else _OF_ANY_WIDTH)
+        return rows <= (_MOST_BROADCAST if narrow else _OF_ANY_WIDTH) and may_broadcast_more(self._session)
 
     @property
     def _net(self) -> NetRows:

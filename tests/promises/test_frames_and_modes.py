@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 import dagster_ips as ips
 from dagster_ips.errors import FragmentOverwriteError, IpsError, RemovedRowsError, UnfitFrameError
-from dagster_ips.spark.settings import with_settings
+from dagster_ips.spark.settings import MOST_BROADCAST, with_settings
 from tests.support.lake import Lake
 from tests.support.pipeline import materialize, pipeline
 from tests.support.variants import mostly_slow
@@ -279,21 +279,27 @@ def test_a_column_of_maps_is_merged(two: Lake, instance: dg.DagsterInstance, lat
     assert run(two, instance, asset, LATER[latest_by]) == [("x", 1, {"n": 1}), ("y", 4, {"n": 4})]
 
 
-@pytest.mark.parametrize(("keys", "most"), [("n", 2), ("n", 1), ("k", 2)])
+FEW = ("n", 2, None)
+
+
+@pytest.mark.parametrize("case", [FEW, ("n", 1, None), ("k", 2, None), ("n", 2, "-1")])
 def test_keys_that_are_few_by_metadata_are_broadcast_so_that_the_source_is_not_shuffled(
-    two: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, keys: str, most: int
+    two: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, case: tuple[str, int, str | None]
 ) -> None:
+    key, most, threshold_of_user = case
     monkeypatch.setattr("dagster_ips.view._MOST_BROADCAST", most)  # of int columns
     monkeypatch.setattr("dagster_ips.view._OF_ANY_WIDTH", 1)
     plans = []
 
-    @dg.asset(name="out", ins={"a": ips.incremental("one")}, metadata=ips.merge(on=[keys]) | ips.table("media.out"))
+    @dg.asset(name="out", ins={"a": ips.incremental("one")}, metadata=ips.merge(on=[key]) | ips.table("media.out"))
     def out(a: ips.IcdcView) -> DataFrame:
-        found = a.affected(keys)
-        with with_settings(a.session, {"spark.sql.autoBroadcastJoinThreshold": "-1"}):
+        if threshold_of_user:
+            a.session.conf.set(MOST_BROADCAST, threshold_of_user)
+        found = a.affected(key)
+        with with_settings(a.session, {MOST_BROADCAST: "-1"}):
             plans.append(found._explain_string())  # explain() only prints it
-        return found.groupBy(keys).count()
+        return found.groupBy(key).count()
 
     rows = run(two, instance, out, "INSERT INTO lake.media.one VALUES ('x', 3), ('z', 4)")
-    assert rows == ([(1, 1), (2, 1), (3, 1), (4, 1)] if keys == "n" else [("x", 2), ("y", 1), ("z", 1)])
-    assert ("BroadcastHashJoin" in plans[-1]) == ((keys, most) == ("n", 2))
+    assert rows == ([(1, 1), (2, 1), (3, 1), (4, 1)] if key == "n" else [("x", 2), ("y", 1), ("z", 1)])
+    assert ("BroadcastHashJoin" in plans[-1]) == (case == FEW)

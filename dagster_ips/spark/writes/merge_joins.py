@@ -6,13 +6,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.installed_spark import minor_version
-from dagster_ips.spark.settings import with_settings
+from dagster_ips.spark.settings import MOST_BROADCAST, may_broadcast_more, with_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
-_SPARKS_DEFAULT = "10485760b"
 _MOST_BYTES = "64m"
 _BY_PARTITION = {
     "spark.sql.sources.v2.bucketing.enabled": "true",
@@ -36,9 +34,7 @@ def small_sources_broadcast(session: SparkSession) -> AbstractContextManager[Non
 
     Source: Spark 4.1, ``RewriteMergeIntoTable.join`` and ``EliminateResolvedHint``.
     """
-    if session.conf.get(_BROADCAST) != _SPARKS_DEFAULT:
-        return nullcontext()
-    return with_settings(session, {_BROADCAST: _MOST_BYTES})
+    return with_settings(session, {MOST_BROADCAST: _MOST_BYTES}) if may_broadcast_more(session) else nullcontext()
 
 
 def joined_by_partition(session: SparkSession, *, is_written_in_place: bool = False) -> AbstractContextManager[None]:
