@@ -45,14 +45,14 @@ def merge_rows(  # noqa: PLR0913  # all are independent
     """Merge ``frame`` into ``branch`` by the columns ``on``; a null key matches a null key.
 
     ``head`` is the branch's snapshot, if that is known to have the branch's columns. The frame is computed once. Of the
-    target, only the partitions that the frame touches are read, by literal
-    predicates. Only rows that differ go through a MERGE, as matched rows; new ones are appended. A MERGE that also
-    inserts would be an outer join, which shuffles the target. With ``latest_by`` and ``keeps_newer``, a row is replaced
-    only by a newer one. Rows of the target whose columns have values of ``gone`` are deleted unless ``frame`` has their
-    key. With ``renewed``, which are frames of keys, a row may replace one in the target only if its key is among those.
-    All rows that are merged must match ``within``, the run's partitions. Rows of partitions that aren't ``held`` are
-    new. Rows that differ only in ``varying`` columns, such as the time of loading, don't tie by ``latest_by``. Rows
-    that do tie are ignored if the target has a later row of their key, as a full run would ignore them.
+    target, only the partitions that the frame touches are read, by literal predicates. Only rows that differ go through
+    a MERGE, as matched rows; new ones are appended. A MERGE that also inserts would be an outer join, which shuffles
+    the target. With ``latest_by`` and ``keeps_newer``, a row is replaced only by a newer one. Rows of the target whose
+    columns have values of ``gone`` are deleted unless ``frame`` has their key. With ``renewed``, which are frames of
+    keys, a row may replace one in the target only if its key is among those. All rows that are merged must match
+    ``within``, the run's partitions. Rows of partitions that aren't ``held`` are new. Rows that differ only in
+    ``varying`` columns, such as the time of loading, don't tie by ``latest_by``. Rows that do tie are ignored if the
+    target has a later row of their key, as a full run would ignore them.
 
     Raises:
         OutsidePartitionsError: a row doesn't match ``within``.
