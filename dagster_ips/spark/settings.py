@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-MOST_BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
+BROADCAST_THRESHOLD = "spark.sql.autoBroadcastJoinThreshold"
 _SPARKS_DEFAULT = "10485760b"
 
 
 def may_broadcast_more(session: SparkSession) -> bool:
     """Whether the user hasn't set up to which size Spark broadcasts what it joins."""
-    return session.conf.get(MOST_BROADCAST) == _SPARKS_DEFAULT
+    return session.conf.get(BROADCAST_THRESHOLD) == _SPARKS_DEFAULT
 
 
 def settings_of(session: SparkSession, names: Collection[str]) -> dict[str, str | None]:

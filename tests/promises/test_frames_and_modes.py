@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 import dagster_ips as ips
 from dagster_ips.errors import FragmentOverwriteError, IpsError, RemovedRowsError, UnfitFrameError
-from dagster_ips.spark.settings import MOST_BROADCAST, with_settings
+from dagster_ips.spark.settings import BROADCAST_THRESHOLD, with_settings
 from tests.support.lake import Lake
 from tests.support.pipeline import materialize, pipeline
 from tests.support.variants import mostly_slow
@@ -294,9 +294,9 @@ def test_keys_that_are_few_by_metadata_are_broadcast_so_that_the_source_is_not_s
     @dg.asset(name="out", ins={"a": ips.incremental("one")}, metadata=ips.merge(on=[key]) | ips.table("media.out"))
     def out(a: ips.IcdcView) -> DataFrame:
         if threshold_of_user:
-            a.session.conf.set(MOST_BROADCAST, threshold_of_user)
+            a.session.conf.set(BROADCAST_THRESHOLD, threshold_of_user)
         found = a.affected(key)
-        with with_settings(a.session, {MOST_BROADCAST: "-1"}):
+        with with_settings(a.session, {BROADCAST_THRESHOLD: "-1"}):
             plans.append(found._explain_string())  # explain() only prints it
         return found.groupBy(key).count()
 

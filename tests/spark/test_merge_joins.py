@@ -7,11 +7,10 @@ import contextlib
 import pytest
 
 from dagster_ips.core.installed_spark import minor_version
+from dagster_ips.spark.settings import BROADCAST_THRESHOLD as KEY
 from dagster_ips.spark.settings import with_settings
 from dagster_ips.spark.writes.merge_joins import joined_by_partition, small_sources_broadcast
 from tests.support.lake import Lake
-
-KEY = "spark.sql.autoBroadcastJoinThreshold"
 
 
 def test_the_sessions_threshold_is_restored_when_the_merge_ends_or_fails(lake: Lake) -> None:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.installed_spark import minor_version
-from dagster_ips.spark.settings import MOST_BROADCAST, may_broadcast_more, with_settings
+from dagster_ips.spark.settings import BROADCAST_THRESHOLD, may_broadcast_more, with_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ def small_sources_broadcast(session: SparkSession) -> AbstractContextManager[Non
 
     Source: Spark 4.1, ``RewriteMergeIntoTable.join`` and ``EliminateResolvedHint``.
     """
-    return with_settings(session, {MOST_BROADCAST: _MOST_BYTES}) if may_broadcast_more(session) else nullcontext()
+    return with_settings(session, {BROADCAST_THRESHOLD: _MOST_BYTES}) if may_broadcast_more(session) else nullcontext()
 
 
 def joined_by_partition(session: SparkSession, *, is_written_in_place: bool = False) -> AbstractContextManager[None]:
