@@ -270,8 +270,8 @@ def _tables(node: exp.Expr, hidden: frozenset[str]) -> Iterator[exp.Table]:
 
 
 def is_function(table: exp.Table) -> bool:
-    """Whether it is a call of a table function, such as ``range(10)``."""
-    return not isinstance(table.this, exp.Identifier)
+    """Whether it is a call of a table function, such as ``range(10)``; a name of four parts and more isn't one."""
+    return not all(isinstance(part, exp.Identifier) for part in table.parts)
 
 
 def _inlined(query: exp.Expr, known: Mapping[str, exp.Expr]) -> exp.Query:

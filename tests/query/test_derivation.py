@@ -767,6 +767,16 @@ def test_table_names_in_sql_ignore_case_and_asset_keys_do_not() -> None:
     assert query.over({0: "p", 1: "q"}).count("FROM p x JOIN p y") == 1
 
 
+def test_a_table_in_nested_namespaces_is_a_source_however_many_parts_its_name_has() -> None:
+    query = read(
+        "SELECT t.a FROM t JOIN lake.eu.sales.t2 ON t2.a = t.a WHERE t.b IN (SELECT sales.x.c FROM l.m.sales.`x`)"
+    )
+    assert query.sources == (("t",), ("lake", "eu", "sales", "t2"), ("l", "m", "sales", "x"))
+    assert query.over({0: "q", 1: "r", 2: "s"}) == (
+        "SELECT t.a FROM q AS `t` JOIN r AS `t2` ON t2.a = t.a WHERE t.b IN (SELECT x.c FROM s AS `x`)"
+    )
+
+
 def test_a_column_may_be_qualified_by_the_full_name_of_its_table() -> None:
     query = read("SELECT lake.m.t.a, `M`.t.s.x, t.b FROM lake.m.t JOIN u ON u.p.q.r = t.b WHERE lake.m.t.a > 1")
     assert query.over({0: "x", 1: "y"}) == (
