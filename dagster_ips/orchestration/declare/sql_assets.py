@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import dagster as dg
 
 from dagster_ips._late import LateModule
 from dagster_ips.core.policy import OnExpired, OnRollback
+from dagster_ips.core.table_name import name_of
 from dagster_ips.core.write_mode import ByQuery, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
@@ -200,7 +202,7 @@ def _require_unpartitioned(asset: str, attributes: Mapping[str, Any]) -> None:
 
 def _upstream(parts: tuple[str, ...], sources: Mapping[str, AssetName]) -> dg.AssetKey:
     given = {name.lower(): key for name, key in sources.items()}
-    named = given.get(".".join(parts).lower())
+    named = given.get(name_of(parts).lower())
     return dg.AssetKey(list(parts)) if named is None else asset_key_of(named)
 
 
@@ -217,9 +219,22 @@ def _inputs(asset: str, upstreams: Sequence[dg.AssetKey]) -> dict[str, dg.AssetK
         if key in inputs.values():
             problem = f"its query names the asset {key.to_user_string()} in two different ways."
             raise DeclarationError(asset=asset, problem=problem, remedy="Use one name.")
-        name = re.sub(r"\W", "_", key.path[-1]).lower()
-        name = name if name.isidentifier() and name not in {"context", "config"} else f"source_{name}"
+        name = re.sub(r"\W", "_", key.path[-1], flags=re.ASCII).lower()
+        name = name if name.isidentifier() and not _is_reserved(name) else f"source_{name}"
         while name in inputs:
             name += "_"
         inputs[name] = key
     return inputs
+
+
+# Names that Dagster allows for no input.
+_RESERVED = frozenset(
+    (
+        *("arg_dict", "bool", "conf", "config", "context", "dict", "float", "input", "input_arg_dict", "int", "meta"),
+        *("output", "output_arg_dict", "str", "type"),
+    )
+)
+
+
+def _is_reserved(name: str) -> bool:
+    return name in _RESERVED or keyword.iskeyword(name)
