@@ -15,6 +15,7 @@ def model(name: str, sql: str | None, *, schema: str = "media", **config: Any) -
         "name": name,
         "alias": name,
         "fqn": ["media", name],
+        "original_file_path": f"models/{name}.sql",
         "schema": schema,
         "language": language,
         "relation_name": None if materialized == "ephemeral" else f"{schema}.{name}",
@@ -55,9 +56,15 @@ def source(group: str, name: str, table: str) -> dict[str, Any]:
 
 def manifest(*nodes: Mapping[str, Any], adapter: str = "spark") -> dict[str, Any]:
     """The whole manifest."""
-    named = {f"{node['resource_type']}.media.{node['name']}": node for node in nodes}
+    named = {_unique_id(node): node for node in nodes}
     return {
         "metadata": {"adapter_type": adapter},
         "nodes": {key: node for key, node in named.items() if node["resource_type"] != "source"},
         "sources": {key: node for key, node in named.items() if node["resource_type"] == "source"},
     }
+
+
+def _unique_id(node: Mapping[str, Any]) -> str:
+    if node["resource_type"] == "source":
+        return f"source.media.{node['source_name']}.{node['name']}"
+    return ".".join([node["resource_type"], node["fqn"][0], *node["fqn"][1 if node["version"] else -1 :]])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +24,25 @@ if TYPE_CHECKING:
 else:  # As in sql_assets.
     query_text = LateModule("dagster_ips.query.query_text")
 
-_ADAPTERS = ("spark", "databricks", "glue")
+_ADAPTERS = {"spark": "iceberg", "databricks": "delta", "glue": "parquet"}
+"""Those that are supported, with the format of a table that names none. Spark takes the catalog's own."""
 _NO_TABLE = {
     "view": "it is a view: its query is inlined into the models that read it",
     "ephemeral": "it is ephemeral: its query is inlined into the models that read it",
     "incremental": "it is incremental, so the rows of its compiled SQL depend on when it was compiled. Make it a "
     "table: changes are found without is_incremental()",
 }
+_NO_ICEBERG = ("materialized_view", "streaming_table", "metric_view")
+# What dbt makes of a table apart from its query, partitions and properties.
+_ONLY_DBT = (
+    *("pre-hook", "post-hook", "grants", "sql_header", "row_filter", "databricks_tags", "lf_tags_config", "lf_grants"),
+    *("location_root", "custom_location", "options", "clustered_by", "liquid_clustered_by", "auto_liquid_cluster"),
+    *("zorder", "add_iceberg_timestamp", "catalog_name"),
+)
+_IN_JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+_OF_COMPILING = re.compile(r"\b(?:run_started_at|invocation_id|modules\s*\.\s*(?:datetime|pytz))\b")
+_QUERIES = ("macro.dbt.run_query", "macro.dbt.statement")
+_ONLY_COUNTS = "get_intervals_between"  # A macro that queries only the number of days between two dates.
 
 _Node = Mapping[str, Any]
 _Parts = tuple[str, ...]
@@ -72,13 +86,24 @@ def dbt_models(
         DeclarationError: it isn't a usable manifest.
     """
     project = _Project.of(manifest)
-    assets: list[dg.AssetsDefinition] = []
+    # Wrong arguments are an error, and not a reason to leave out every model.
+    _ = sql_asset("dbt_models", "SELECT * FROM a", refresh=refresh, io_manager_key=io_manager_key, **attributes)
     left_out: dict[str, str] = {}
-    read: dict[dg.AssetKey, _Node] = {}
-    taken: list[_Node] = []
-    for model in project.models():
+    queries: dict[str, _ModelQuery] = {}
+    for name, model in project.named_models().items():
         try:
-            query = project.query(model)
+            queries[name] = project.query(model)
+        except _NotTakenError as error:
+            left_out[name] = str(error)
+    for name, problem in _mixed_up(queries).items():
+        left_out[name] = problem
+        del queries[name]
+    assets: list[dg.AssetsDefinition] = []
+    taken: list[_Node] = []
+    read: dict[dg.AssetKey, _Node] = {}
+    for name, query in queries.items():
+        model = query.model
+        try:
             asset = sql_asset(
                 _key(model),
                 query.text,
@@ -91,10 +116,10 @@ def dbt_models(
                 io_manager_key=io_manager_key,
                 **attributes,
             )
-        except _NotTakenError as error:
-            left_out[model["name"]] = str(error)
         except DeclarationError as error:
-            left_out[model["name"]] = error.problem
+            left_out[name] = error.problem
+        except dg.DagsterInvalidDefinitionError as error:
+            left_out[name] = f"Dagster can't declare it: {str(error).splitlines()[0]}"
         else:
             assets.append(asset)
             taken.append(model)
@@ -102,7 +127,7 @@ def dbt_models(
     made = {_key(model) for model in taken}
     outside = {key: node for key, node in read.items() if key not in made}
     tables = [iceberg_asset(key, table=_table(node), io_manager_key=io_manager_key) for key, node in outside.items()]
-    return DbtModels(assets, tables, left_out, " ".join(".".join(model["fqn"]) for model in taken))
+    return DbtModels(assets, tables, left_out, " ".join(project.selectors(taken)))
 
 
 class _NotTakenError(ValueError):
@@ -113,10 +138,16 @@ class _NotTakenError(ValueError):
 class _ModelQuery:
     """A model's query. ``sources`` are all tables that it reads: the node of each, by its name in the query."""
 
+    model: _Node
     text: str
     sources: Mapping[_Parts, _Node]
     partition_by: Sequence[str]
     properties: Mapping[str, str] | None
+
+    @property
+    def nodes(self) -> Sequence[_Node]:
+        """The model and all that it reads."""
+        return [self.model, *self.sources.values()]
 
 
 @dataclass(frozen=True)
@@ -136,7 +167,8 @@ class _Project:
         if adapter not in _ADAPTERS:
             problem = f"it was compiled for {adapter}, but only {', '.join(_ADAPTERS)} are supported"
             raise _no_manifest(problem)
-        nodes = [*manifest["nodes"].values(), *manifest["sources"].values()]
+        # A source may be declared for a model's table, which is the model all the same.
+        nodes = [*manifest["sources"].values(), *manifest["nodes"].values()]
         by_name = {_lower(parts_of(node["relation_name"])): node for node in nodes if node.get("relation_name")}
         project = cls(by_name, manifest)
         tables = [model for model in project.models() if model["config"].get("materialized") == "table"]
@@ -145,20 +177,53 @@ class _Project:
             raise _no_manifest(problem)
         return project
 
+    @property
+    def adapter(self) -> str:
+        """What it was compiled for."""
+        return str(self.manifest["metadata"]["adapter_type"])
+
     def models(self) -> Iterator[_Node]:
         return (node for node in self.manifest["nodes"].values() if node["resource_type"] == "model")
+
+    def named_models(self) -> Mapping[str, _Node]:
+        """The models by name; those of several versions, or packages, by package, name and version."""
+        count = Counter(model["name"] for model in self.models())
+        return {
+            model["name"] if count[model["name"]] == 1 else unique.partition(".")[2]: model
+            for unique, model in self.manifest["nodes"].items()
+            if model["resource_type"] == "model"
+        }
+
+    def selectors(self, models: Sequence[_Node]) -> Iterator[str]:
+        """What selects each of the models in dbt, and nothing else.
+
+        A model's path selects everything whose path begins with it, as a folder's does.
+        """
+        chosen = {tuple(model["fqn"]) for model in models}
+        others = [tuple(node["fqn"]) for node in self.manifest["nodes"].values() if node.get("fqn")]
+        for model in models:
+            path = tuple(model["fqn"])
+            is_folder = any(other[: len(path)] == path and other not in chosen for other in others)
+            yield ".".join(path) + (f",file:{Path(model['original_file_path']).name}" if is_folder else "")
 
     def query(self, model: _Node) -> _ModelQuery:
         """A model's query; raises ``_NotTakenError`` if the model isn't taken over."""
         config = model["config"]
-        if problem := next(_problems(model), None):
+        if problem := next(self._problems(model), None):
             raise _NotTakenError(problem)
         text, sources = self._expanded(model)
-        by, properties = config.get("partition_by") or [], config.get("tblproperties")
-        return _ModelQuery(text, sources, [by] if isinstance(by, str) else by, properties)
+        by = config.get("partition_by") or []
+        properties = config.get("table_properties" if self.adapter == "glue" else "tblproperties")
+        query = _ModelQuery(model, text, sources, [by] if isinstance(by, str) else by, properties)
+        if problem := next(self._problems_of_sources(query), None):
+            raise _NotTakenError(problem)
+        return query
 
     def _expanded(self, model: _Node) -> tuple[str, dict[_Parts, _Node]]:
         """The model's query with the queries of views inlined, and the tables that it then reads."""
+        if cause := self._of_compiling(model):
+            problem = f"its SQL depends on when it was compiled, because of {cause}"
+            raise _NotTakenError(_of(model, problem))
         try:
             query = query_text.read(model["compiled_code"])
         except query_text.RefusedQueryError as error:
@@ -183,26 +248,95 @@ class _Project:
                 sources[parts] = node
         return query.over(names) if has_views else query.text, sources
 
+    def _problems(self, model: _Node) -> Iterator[str]:
+        """Why a model isn't taken over, apart from its query."""
+        config = model["config"]
+        kind, by = config.get("materialized"), config.get("partition_by") or []
+        if model.get("language", "sql") != "sql":
+            yield f"it is written in {model['language']}"
+        elif kind != "table":
+            yield _NO_TABLE.get(kind, f"it is materialized as {kind}")
+        elif not model.get("compiled_code") or not model.get("relation_name"):
+            yield "the manifest has no compiled SQL for it"
+        if (stored := self._format(model)) != "iceberg":
+            yield f"its table format is {stored}, not Iceberg"
+        for name in _ONLY_DBT:
+            if config.get(name):
+                yield f"it has {name}, which only dbt can apply"
+        if any((each or {}).get("column_mask") for each in (model.get("columns") or {}).values()):
+            yield "it has column_mask, which only dbt can apply"
+        if (config.get("contract") or {}).get("enforced"):
+            yield "it has an enforced contract, which only dbt checks"
+        if not isinstance(by, str) and not (isinstance(by, list) and all(isinstance(each, str) for each in by)):
+            yield f"its partition_by is {by!r}, not columns"
 
-def _problems(model: _Node) -> Iterator[str]:
-    """Why a model isn't taken over, apart from its query."""
-    config = model["config"]
-    kind, stored, by = config.get("materialized"), config.get("file_format"), config.get("partition_by") or []
-    if model.get("language", "sql") != "sql":
-        yield f"it is written in {model['language']}"
-    elif kind != "table":
-        yield _NO_TABLE.get(kind, f"it is materialized as {kind}")
-    elif not model.get("compiled_code"):
-        yield "the manifest has no compiled SQL for it"
-    if stored not in {None, "iceberg"}:
-        yield f"its table format is {stored}, not Iceberg"
-    for name in ("pre-hook", "post-hook", "grants", "sql_header"):
-        if config.get(name):
-            yield f"it has {name}, which only dbt can apply"
-    if (config.get("contract") or {}).get("enforced"):
-        yield "it has an enforced contract, which only dbt checks"
-    if not isinstance(by, str) and not (isinstance(by, list) and all(isinstance(each, str) for each in by)):
-        yield f"its partition_by is {by!r}, not columns"
+    def _problems_of_sources(self, query: _ModelQuery) -> Iterator[str]:
+        """Why a model isn't taken over because of the tables that it reads."""
+        for node in query.sources.values():
+            name, kind = node["relation_name"], (node.get("config") or {}).get("materialized")
+            if node is query.model:
+                yield "it reads its own table, so its rows depend on those that dbt wrote before"
+            if kind in _NO_ICEBERG:
+                yield f"it reads {name}, which is materialized as {kind}, and isn't an Iceberg table"
+            if node["resource_type"] != "source" and (stored := self._format(node)) != "iceberg":
+                yield f"it reads {name}, whose table format is {stored}, not Iceberg"
+        catalogs = {catalog.lower() for catalog, _ in map(_place, query.nodes) if catalog}
+        if len(catalogs) > 1:
+            yield f"it and the tables that it reads are in several catalogs: {', '.join(sorted(catalogs))}"
+
+    def _format(self, node: _Node) -> str:
+        config = node.get("config") or {}
+        found = str(config.get("file_format") or _ADAPTERS[self.adapter]).lower()
+        return "iceberg" if str(config.get("table_format")).lower() == "iceberg" else found
+
+    def _of_compiling(self, node: _Node) -> str | None:
+        """What in a node's text makes another query of it each time that it is compiled; None if nothing is known."""
+        for block in _IN_JINJA.findall(node.get("raw_code") or ""):
+            if found := _OF_COMPILING.search(block):
+                return found[0]
+        needs = node.get("depends_on") or {}
+        for macro in needs.get("macros") or ():
+            if self._varies(macro, set()):
+                return f"its macro {macro.rpartition('.')[2]}"
+        inlined = [self.manifest["nodes"].get(each) or {} for each in needs.get("nodes") or ()]
+        ephemeral = [each for each in inlined if (each.get("config") or {}).get("materialized") == "ephemeral"]
+        return next((why for each in ephemeral if (why := self._of_compiling(each))), None)
+
+    def _varies(self, name: str, seen: set[str]) -> bool:
+        """Whether a macro queries the database or uses the time of compiling, itself or by macros that it calls."""
+        if name in seen or name.endswith(_ONLY_COUNTS):
+            return False
+        seen.add(name)
+        macro = (self.manifest.get("macros") or {}).get(name) or {}
+        calls = (macro.get("depends_on") or {}).get("macros") or ()
+        return (
+            name in _QUERIES
+            or _OF_COMPILING.search(macro.get("macro_sql") or "") is not None
+            or any(self._varies(each, seen) for each in calls)
+        )
+
+
+def _mixed_up(queries: Mapping[str, _ModelQuery]) -> Mapping[str, str]:
+    """Why models can't be taken over because two of the tables would be one in Dagster, or in the catalog."""
+    called: dict[str, set[str]] = defaultdict(set)
+    for query in queries.values():
+        for each, node in _identities(query):
+            called[each].add(".".join(parts_of(node["relation_name"])).lower())
+    found: dict[str, str] = {}
+    for name, query in queries.items():
+        for each, _ in _identities(query):
+            if len(called[each]) > 1:
+                found.setdefault(name, f"{' and '.join(sorted(called[each]))} would both be the {each}")
+    return found
+
+
+def _identities(query: _ModelQuery) -> Iterator[tuple[str, _Node]]:
+    """What no two tables may share, of the model and of all that it reads."""
+    for node in query.nodes:
+        yield f"asset {_key(node).to_user_string()}", node
+        yield f"table {_table(node).lower()}", node
+    # In its name, my-table and my_table are the same.
+    yield f"operation {_key(query.model).to_python_identifier()} in Dagster", query.model
 
 
 def _of(model: _Node, problem: str) -> str:
@@ -213,9 +347,9 @@ def _of(model: _Node, problem: str) -> str:
 def _key(node: _Node) -> dg.AssetKey:
     """The asset key that dagster-dbt's ``default_asset_key_fn`` gives (dagster-dbt 0.29)."""
     config = node.get("config") or {}
-    for meta in (node.get("meta") or {}, config.get("meta") or {}):
-        if found := (meta.get("dagster") or {}).get("asset_key"):
-            return dg.AssetKey(found)
+    meta = config.get("meta") or node.get("meta") or {}
+    if found := (meta.get("dagster") or {}).get("asset_key"):
+        return dg.AssetKey(found)
     if node["resource_type"] == "source":
         return dg.AssetKey([node["source_name"], node["name"]])
     if node.get("version"):
@@ -225,8 +359,14 @@ def _key(node: _Node) -> dg.AssetKey:
 
 
 def _table(node: _Node) -> str:
-    """The table's name in the catalog: the last two parts of dbt's relation name."""
-    return name_of(parts_of(node["relation_name"])[-2:])
+    """The table's name in the catalog."""
+    return _place(node)[1]
+
+
+def _place(node: _Node) -> tuple[str | None, str]:
+    """The catalog, if dbt's name for the relation has one, and the name in it."""
+    first, *others = parts_of(node["relation_name"])
+    return (first, name_of(others)) if len(others) > 1 else (None, name_of([first, *others]))
 
 
 def _no_manifest(problem: str) -> DeclarationError:
