@@ -54,8 +54,8 @@ class DbtModels:
 
     ``assets`` has one asset for each model that was taken over. ``tables`` are the tables that these read and that
     something else writes: sources, seeds, snapshots and models that were not taken over. ``left_out`` gives the
-    reasons, by model name. Pass ``exclude`` to ``dbt build --exclude``, so that dbt doesn't build the models that were
-    taken over.
+    reasons, by model name; if several models have the name, by package, name and version. Pass ``exclude`` to
+    ``dbt build --exclude``, so that dbt doesn't build the models that were taken over.
     """
 
     assets: Sequence[dg.AssetsDefinition]
@@ -83,7 +83,7 @@ def dbt_models(
         attributes: Other arguments of ``dagster.asset``, for every asset: ``group_name``, ``automation_condition``, ….
 
     Raises:
-        DeclarationError: it isn't a usable manifest.
+        DeclarationError: it isn't a usable manifest, or an argument is wrong.
     """
     project = _Project.of(manifest)
     # Wrong arguments are an error, and not a reason to leave out every model.
