@@ -42,6 +42,7 @@ from dagster_ips.orchestration.watch.run_at_work import run_at_work
 
 # What is wrong with one table alone: commands that show several report it and show the others.
 UNREADABLE = (MetadataUnreadableError, UnsupportedTableError)
+_MOST_LINES, _LONGEST = 4, 600
 _WHERE = "Specify the definitions as for dagster: -m MODULE, -f FILE or -w WORKSPACE, or in pyproject.toml."
 
 
@@ -251,11 +252,17 @@ def _instance() -> dg.DagsterInstance:
         problem = f"There is no Dagster instance here: {_sentence(error)}"
         remedy = "Set DAGSTER_HOME to the absolute path of the folder that contains the instance's dagster.yaml."
         raise InstanceError(problem=problem, remedy=remedy) from error
+    except Exception as error:  # of its storage's driver, or of YAML; drivers' messages may contain passwords
+        problem = f"The Dagster instance in {os.environ.get('DAGSTER_HOME')} can't be opened ({type(error).__name__})."
+        remedy = "Correct its dagster.yaml, or wait until the database of its storage answers."
+        raise InstanceError(problem=problem, remedy=remedy) from error
 
 
 def _sentence(error: Exception) -> str:
-    """The first line of an error's message, as a sentence."""
-    return f"{str(error).strip().splitlines()[0].rstrip(' .')}."
+    """An error's message as one sentence, without what follows its first lines."""
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    text = " ".join(lines[:_MOST_LINES])
+    return f"{text[:_LONGEST]}…" if len(text) > _LONGEST else f"{text.rstrip(' .')}."
 
 
 def who_is_asking() -> str:

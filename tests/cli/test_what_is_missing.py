@@ -120,6 +120,31 @@ def test_a_missing_instance_is_reported(definitions: str, home: str | None, monk
     assert "Set DAGSTER_HOME" in said
 
 
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ("run_storage: [", r"can't be opened \(ParserError\)"),
+        ("storage: {sqlite: {base_dir: /proc/nowhere}}", r"can't be opened \((FileNotFound|Permission)Error\)"),
+        ("run_queue: {max_concurrent_runs: many}", r"Invalid scalar at path root:run_queue:max_concurrent_runs"),
+    ],
+)
+def test_an_instance_that_cannot_be_opened_is_reported(
+    definitions: str, settings: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dagster.yaml").write_text(settings)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    assert re.search(why, says("status", "-f", definitions))
+
+
+def test_a_reason_of_several_lines_is_not_cut(tmp_path: Path) -> None:
+    file = tmp_path / "its_definitions.py"
+    file.write_text(
+        "import dagster as dg\n\n\n@dg.asset(deps=['own'])\ndef own() -> None: ...\n\n\n"
+        "defs = dg.Definitions(assets=[own])\n"
+    )
+    assert "if they are: (a) time-partitioned" in says("status", "-f", str(file))
+
+
 def test_a_stage_whose_upstream_has_no_table_yet_waits_and_does_not_count_as_failed(
     definitions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
