@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import sqlite3
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -221,7 +222,7 @@ def catalog_of(options: dict[str, Any], *, folder: str | None, name: str | None)
         if not Path(folder, "catalog.db").exists():  # It would be created.
             problem = f"There is no catalog in {folder}."
             raise InstanceError(problem=problem, remedy="Give the folder of an IcebergCatalog(folder=...).")
-        return LakeCatalog.embedded(name or "lake", Path(folder))
+        return LakeCatalog.embedded(name or _its_name(Path(folder)), Path(folder))
     if name is not None:
         return LakeCatalog.configured(name)
     _, tables, _ = known_at(options)
@@ -230,6 +231,16 @@ def catalog_of(options: dict[str, Any], *, folder: str | None, name: str | None)
         problem = f"The definitions have tables in {len(catalogs)} catalogs."
         raise InstanceError(problem=problem, remedy="Choose one: --catalog NAME or --folder FOLDER.")
     return next(iter(catalogs.values())).open()
+
+
+def _its_name(folder: Path) -> str:
+    """The name of the catalog in a folder; the usual one if it has no tables, or several catalogs are in it."""
+    with contextlib.closing(sqlite3.connect(folder / "catalog.db")) as database:
+        try:
+            found = database.execute("SELECT DISTINCT catalog_name FROM iceberg_tables").fetchall()
+        except sqlite3.DatabaseError:
+            found = []
+    return str(found[0][0]) if len(found) == 1 else "lake"
 
 
 def table_name(given: str) -> str:

@@ -42,7 +42,11 @@ def remove(tables: Sequence[KnownTable], name: str) -> None:
     managers = list(catalogs.values())
     for manager in managers:
         lake = manager.catalog.open()
-        plain = name.replace("`", "").removeprefix(f"{lake.name}.")
+        given = table_name(name)
+        first, _, rest = given.partition(".")
+        # The catalog may be called like the namespace.
+        is_full = first == lake.name and "." in rest and lake.find(given) is None
+        plain = rest if is_full else given
         if manager is managers[-1] or lake.find(plain) is not None:
             of = IntervalTables(lake, manager.icdc_namespace).remove(plain)
             click.echo(f"Dropped {plain}. The data files of {of} are untouched.")

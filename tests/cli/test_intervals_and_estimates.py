@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -31,7 +32,8 @@ DEFINITIONS = """
 import dagster as dg
 import dagster_ips as ips
 
-io_manager = ips.IcdcIOManager(catalog=ips.IcebergCatalog(folder={folder!r}), spark=ips.LocalSparkConnect())
+catalog = ips.IcebergCatalog(name={name!r}, folder={folder!r})
+io_manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect())
 playback = ips.iceberg_asset("playback", table="media.playback")
 defs = ips.with_incremental(dg.Definitions(assets=[playback], resources={{"io_manager": io_manager}}))
 """
@@ -41,11 +43,11 @@ Rows = Counter[tuple[Any, ...]]
 class Tables(Lake):
     """A lake without Spark, and the command line on it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "lake") -> None:
         self.folder = folder / "lake"
-        self.catalog = LakeCatalog.embedded("lake", self.folder)
+        self.catalog = LakeCatalog.embedded(name, self.folder)
         self.file = folder / "its_definitions.py"
-        self.file.write_text(DEFINITIONS.format(folder=str(self.folder)))
+        self.file.write_text(DEFINITIONS.format(folder=str(self.folder), name=name))
 
     def says(self, *words: str) -> str:
         result = CliRunner().invoke(main, [words[0], "-f", str(self.file), *words[1:]])
@@ -143,6 +145,15 @@ def test_snapshots_of_a_table_by_the_icdc_command_are_kept_until_it_is_dropped(t
     assert list(needs_of_others(tables.catalog, store, source, icdc_namespace="ips", but=[])) == []
     edge = Edge("daily", "playback")
     assert store.get(edge) == EdgeState(edge)
+
+
+def test_a_catalog_may_have_another_name_even_that_of_the_namespace(tmp_path: Path) -> None:
+    tables = Tables(tmp_path, name="ips")
+    tables.create_playback(events(range(3)))
+    for is_full in (False, True):
+        (name,) = re.findall(r"--drop (\S+)", tables.says("icdc", "playback"))
+        assert f"Dropped {name}." in tables.says("icdc", "--drop", f"`ips`.{name}" if is_full else name)
+    assert "media.playback" in tables.says("estimate", "media.playback", "--folder", str(tables.folder))
 
 
 def test_the_icdc_command_drops_only_tables_that_it_created(tables: Tables) -> None:
