@@ -365,6 +365,8 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one return per k
             return f"{_shown(node)}: subqueries in ON aren't supported"
         case exp.Cast() if _is_of_the_moment(node):
             return f"{_shown(node)} depends on the day of the run"
+        case exp.Column() if not node.table and node.name.lower() == "current_time":
+            return f"{_shown(node)} is the time of the run, unless a table is named before it"
         case exp.Any() | exp.All() if isinstance(node.parent, exp.Like | exp.ILike):
             return None
         case exp.Anonymous():

@@ -847,6 +847,7 @@ def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() ->
         ("SELECT any(a) FROM t", "ANY"),
         ("SELECT try_sum(a) FROM t", "try_sum"),
         ("SELECT input_file_name() FROM t", "input_file_name"),
+        ("SELECT a FROM t WHERE hour(`Current_Time`) < 8", "the time of the run"),
         ("SELECT row_number() OVER (PARTITION BY a) FROM t", "depends on an order, but its OVER has no ORDER BY"),
         ("SELECT * FROM t LIMIT 3", "LIMIT"),
         ("SELECT a, b FROM t ORDER BY a LIMIT 3", "LIMIT"),
