@@ -128,6 +128,7 @@ class IcdcView:
         self._names: list[str] = []
         self._net_uses = 0
         self._gone_ranges: dict[str, list[ChangeRange]] = {}
+        self._needed: tuple[str, ...] | None = None
         self._known = KnownChange()
 
     @property
@@ -233,6 +234,8 @@ class IcdcView:
     def loses_rows(self, columns: Sequence[str], compared: Collection[str] = ()) -> bool:
         """Whether a row ``went``, of which only ``columns`` are needed from now on. For SQL assets.
 
+        If rows have to be compared, rows that differ in other columns are then the same, and aren't in any change.
+
         It runs a job only if files changed whose rows may all be the same. Spark caches the rows that it finds: by the
         files that they are in, it would take them for far more when it plans joins. For the columns ``compared``, it
         also finds the values that ``went_within`` names.
@@ -251,6 +254,7 @@ class IcdcView:
                 if not found.gone:
                     self._known.removes_rows = False
                 return found.gone > 0
+        self._needed = tuple(columns)
         self._used_net(_SEVERAL)
         return self.change.removes_rows()
 
@@ -652,7 +656,8 @@ class IcdcView:
         if not self._is_compared:  # None of the added files can hold a row that was there before.
             return all_apart(self._tagged(Tag.BEFORE), fresh)
         before, rewritten = (self._tagged(tag, with_deleted=bool(files.hidden)) for tag in (Tag.BEFORE, Tag.REWRITTEN))
-        return net_rows(before, rewritten, fresh, hidden=[entry.path for entry in files.hidden[:MOST_LITERALS]])
+        hidden = [entry.path for entry in files.hidden[:MOST_LITERALS]]
+        return net_rows(before, rewritten, fresh, hidden=hidden, only=self._needed)
 
     @property
     def _ignores_removed(self) -> bool:

@@ -21,6 +21,8 @@ _FILE, _PLACE, DELETED = "_file", "_pos", "_deleted"
 PLACES = (_FILE, _PLACE)
 _OF_FILES = (*PLACES, DELETED)
 """The columns that Iceberg (1.11) adds to a table's own if a query names them."""
+_MOST_AT_ONCE = 10_000
+"""How many copies of a row are put into one array, to be returned one by one."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +39,25 @@ class NetRows:
 
 
 def net_rows(
-    before: DataFrame, after: DataFrame, fresh: DataFrame | None = None, *, hidden: Collection[str] = ()
+    before: DataFrame,
+    after: DataFrame,
+    fresh: DataFrame | None = None,
+    *,
+    hidden: Collection[str] = (),
+    only: Collection[str] | None = None,
 ) -> NetRows:
     """The rows that ``after`` and ``fresh`` have more of than ``before``, and the other way round, each with a weight.
 
-    The columns are those of ``before``. A row that occurs three times more often is returned three
-    times. Rows of ``fresh`` are known not to occur in ``before`` and aren't compared.
+    The columns are those of ``before``, or ``only`` some of them: then rows that differ in others are the same. A row
+    that occurs three times more often is returned three times. Rows of ``fresh`` are known not to occur in ``before``
+    and aren't compared.
 
     ``hidden`` are data files of which both have all rows, apart from those that delete files hide. Then both frames are
     as `with_deleted_rows` reads them, and of these files only the deleted rows are compared: as all rows of a file are
     the same before and after, what is gone is what was deleted then, less what was deleted before.
     """
     fields = [field for field in before.schema.fields if not hidden or field.name not in _OF_FILES]
+    fields = [field for field in fields if only is None or field.name in only]
     columns = tuple(field.name for field in fields)
     own, weight = free_prefix(columns), _free_weight(columns)
     both = _weighed(before, weight, -1, hidden).unionAll(_weighed(after, weight, 1, hidden))
@@ -56,13 +65,22 @@ def net_rows(
     plain = [field.name for field in fields if not _needs_form(field.dataType)]
     keys = [form.alias(f"{own}{i}") for i, form in enumerate(compared) if columns[i] not in plain]
     kept = [F.first(quoted(name)).alias(name) for name in columns if name not in plain]
-    total = F.col(f"{own}sum")
-    summed = F.sum(weight).alias(f"{own}sum")
-    grouped = both.groupBy(*[F.col(quoted(name)) for name in plain], *keys).agg(summed, *kept)
-    one_each = F.explode(F.array_repeat(F.signum(total).cast("int"), F.abs(total).cast("int")))
-    names = [F.col(quoted(name)) for name in columns]
-    net = grouped.where(total != 0).select(*names, one_each.alias(weight))
-    return NetRows(net if fresh is None else net.unionAll(fresh.withColumn(weight, F.lit(1))), columns, weight)
+    total = f"{own}sum"
+    grouped = both.groupBy(*[F.col(quoted(name)) for name in plain], *keys).agg(F.sum(weight).alias(total), *kept)
+    net = _one_each(grouped.where(F.col(total) != 0), columns, total, weight)
+    if fresh is not None:
+        some = fresh if only is None else fresh.select(*map(quoted, columns))
+        net = net.unionAll(some.withColumn(weight, F.lit(1)))
+    return NetRows(net, columns, weight)
+
+
+def _one_each(grouped: DataFrame, names: Sequence[str], total: str, weight: str) -> DataFrame:
+    """The columns ``names`` of ``grouped``, and ``weight``: a row whose ``total`` is -3 three times, with -1."""
+    shown, part = [quoted(name) for name in names], f"{total}_part"
+    parts = f"explode(sequence(0L, (abs({total}) - 1L) div {_MOST_AT_ONCE})) AS {part}"
+    copies = f"int(least(abs({total}) - {part} * {_MOST_AT_ONCE}, {_MOST_AT_ONCE}))"
+    one_each = f"explode(array_repeat(int(signum({total})), {copies})) AS {weight}"
+    return grouped.selectExpr(*shown, total, parts).selectExpr(*shown, one_each)
 
 
 def _weighed(rows: DataFrame, name: str, weight: int, hidden: Collection[str]) -> DataFrame:

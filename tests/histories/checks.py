@@ -63,6 +63,13 @@ class Truth:
         places = [next(i for i, found in enumerate(self.schema) if found.name == name) for name in names]
         return lambda row: tuple(row[place] for place in places)
 
+    def narrow(self, names: Sequence[str]) -> Truth:
+        """The same, if the table had only the columns ``names``, and no partitions."""
+        key = self.key(names)
+        before, after = (None if rows is None else _narrow(rows, key) for rows in (self.before, self.after))
+        schema = tuple(field for name in names for field in self.schema if field.name == name)
+        return Truth(schema, before, after or Counter(), (), ())
+
     def partition(self, row: Row) -> Row:
         """A row's partition under the current spec."""
         return tuple(_transformed(transform, row[place]) for transform, place in self.partition_fields)
@@ -89,6 +96,13 @@ def frames(view: IcdcView, truth: Truth) -> dict[str, DataFrame]:
     return found
 
 
+def narrow_frames(view: IcdcView, keys: Sequence[str]) -> dict[str, DataFrame]:
+    """What came and what went, of a view whose reader needs only the columns ``keys``."""
+    view.loses_rows(keys)
+    names = [f"`{key}`" for key in keys]
+    return {_in_keys("came", keys): view.came.select(*names), _in_keys("went", keys): view.went.select(*names)}
+
+
 def check_frames(collected: Mapping[str, Sequence[str]], truth: Truth) -> None:
     """Check that every frame matches its definition.
 
@@ -103,6 +117,10 @@ def check_frames(collected: Mapping[str, Sequence[str]], truth: Truth) -> None:
     if "kept" in plain:
         _same("kept, with what came", plain["kept"] + plain["came"], truth.after)
         _same("kept, with what went", plain["kept"] + plain["went"], truth.before or Counter())
+    for keys in truth.keys:
+        if _in_keys("came", keys) in collected:
+            narrow = truth.narrow(keys)
+            _check_apart(*(_rows(collected, _in_keys(name, keys), narrow.schema) for name in ("came", "went")), narrow)
     _check_scope(plain["scope"], truth)
     weighted = _rows(collected, "weighted", (*truth.schema, _WEIGHT))
     _same("weighted", weighted, _tagged(truth.added, 1) + _tagged(truth.removed, -1))
@@ -207,6 +225,17 @@ def _same(promise: str, found: Rows, expected: Rows) -> None:
 
 def _tagged(rows: Rows, tag: object) -> Rows:
     return Counter({(*row, tag): count for row, count in rows.items()})
+
+
+def _in_keys(name: str, keys: Sequence[str]) -> str:
+    return f"{name} in {', '.join(keys)}"
+
+
+def _narrow(rows: Rows, key: Callable[[Row], Row]) -> Rows:
+    found: Rows = Counter()
+    for row, count in rows.items():
+        found[key(row)] += count
+    return found
 
 
 def _where(rows: Rows, keep: Callable[[Row], bool]) -> Rows:

@@ -28,7 +28,7 @@ from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.view import IcdcView
-from tests.histories.checks import Truth, WrongCaptureError, check_frames, check_range, frames, ranged
+from tests.histories.checks import Truth, WrongCaptureError, check_frames, check_range, frames, narrow_frames, ranged
 from tests.histories.handmade import manifests_of
 from tests.histories.operations import apply
 from tests.histories.table import PLAIN, HistoryTable, NotNow, Shape, path_of
@@ -268,9 +268,12 @@ class History:
         ids = [found.id for found in schema]
         by = tuple((f["transform"], ids.index(f["source-id"])) for f in spec if f["transform"] != "void")
         shape = Truth(schema, None, Counter(), tuple(k for k in keys if k and set(k) <= set(names)), by)
+        narrow = view.of_another_table(captured)
         try:
-            collected = collect_json({**self.time_travel.frames(since, to), **frames(view, shape)})
+            of_keys = narrow_frames(narrow, shape.keys[-1]) if shape.keys else {}
+            collected = collect_json({**self.time_travel.frames(since, to), **frames(view, shape), **of_keys})
         finally:
+            narrow.release()
             view.release()
         self.time_travel.learn(collected)
         before = None if is_full else self.time_travel.rows(since, schema)

@@ -109,6 +109,28 @@ def test_rewritten_rows_did_not_come_or_go(rewritten: Rewritten) -> None:
     assert same_zero(rows(view.went)) == same_zero(REMOVED)
 
 
+def test_rewritten_rows_that_differ_only_in_columns_nobody_needs_are_the_same(rewritten: Rewritten) -> None:
+    view = rewritten.view
+    assert view.loses_rows(["id"])
+    assert rows(view.came) == Counter(["(3,)", "(5,)"])
+    assert rows(view.went) == Counter({"(1,)": 2, "(4,)": 1})
+
+
+def test_a_file_rewritten_in_a_column_nobody_needs_did_not_change(lake: Lake) -> None:
+    view = Rewritten(lake, f"INSERT OVERWRITE lake.media.values SELECT id, 7, s FROM VALUES {ROWS} AS t (id, v, s)").view
+    assert not view.loses_rows(["s", "id"])
+    assert rows(view.came) == rows(view.went) == Counter()
+    assert view.change.has_no_change()
+
+
+def test_a_row_that_came_and_went_often_is_returned_as_often(lake: Lake) -> None:
+    overwritten = "INSERT OVERWRITE lake.media.values SELECT id, 0, if(id < 20000, 'y', 'x') FROM range(30000)"
+    view = Rewritten(lake, overwritten).view
+    assert view.loses_rows(["s"])
+    assert rows(view.came) == Counter({"('y',)": 20000, "('x',)": 10000})
+    assert rows(view.went) == Counter({"('a',)": 3, "('b',)": 1, "(None,)": 1, "('d',)": 1})
+
+
 def test_deleted_rows_went_and_updated_ones_came_again_even_unchanged(lake: Lake) -> None:
     update, delete = "UPDATE lake.media.values SET s = s WHERE id = 2", "DELETE FROM lake.media.values WHERE id = 3"
     view = Rewritten(lake, update, delete).view
