@@ -117,7 +117,8 @@ def test_rewritten_rows_that_differ_only_in_columns_nobody_needs_are_the_same(re
 
 
 def test_a_file_rewritten_in_a_column_nobody_needs_did_not_change(lake: Lake) -> None:
-    view = Rewritten(lake, f"INSERT OVERWRITE lake.media.values SELECT id, 7, s FROM VALUES {ROWS} AS t (id, v, s)").view
+    other = f"INSERT OVERWRITE lake.media.values SELECT id, 7, s FROM VALUES {ROWS} AS t (id, v, s)"
+    view = Rewritten(lake, other).view
     assert not view.loses_rows(["s", "id"])
     assert rows(view.came) == rows(view.went) == Counter()
     assert view.change.has_no_change()
