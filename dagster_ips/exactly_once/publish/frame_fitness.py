@@ -240,13 +240,14 @@ def require_followed(inputs: Sequence[InputChange], made: Provenance, write_mode
             raise UnfollowedChangeError(table, change.upstream, is_only_input=len(inputs) == 1)
 
 
-def require_fit(
+def require_fit(  # noqa: PLR0913  # all are independent
     frame: DataFrame,
     write_mode: WriteMode,
     inputs: Sequence[InputChange],
     *,
     table: str,
     partition_columns: Sequence[str],
+    key_columns: Sequence[str] = (),
 ) -> None:
     """Fail unless the frames of ``inputs`` that the result is made of give what a run writes to ``table``.
 
@@ -279,6 +280,7 @@ def require_fit(
             for change in inputs:
                 _require_followed_removals(table, change)
                 _require_whole_partitions(table, partition_columns, change)
+                _require_own_partitions(table, key_columns, change)
         case OverwriteWhere(where):
             require_condition(frame, where, of=f"The frame returned for {table}")
             _require_sources(
@@ -435,6 +437,21 @@ def _require_whole_partitions(table: str, partition_columns: Sequence[str], chan
                 frame=str(taken),
                 replaced=f"whole partitions ({columns})",
                 remedy=f"Build the frame on affected({columns}), or use append or merge.",
+            )
+
+
+def _require_own_partitions(table: str, key_columns: Sequence[str], change: InputChange) -> None:
+    """A run computes some of the asset's partitions, so what it replaces must be within them."""
+    for taken in () if change.is_empty else change.taken:
+        missing = [column for column in key_columns if column not in taken.keys]
+        if missing and taken.frame is not Frame.SOURCE and not change.holds_every_row_in(taken):
+            raise FragmentOverwriteError(
+                table=table,
+                frame=f"{taken} of the run's partitions",
+                replaced=f"whole values of {', '.join(taken.keys)}, which other partitions of the asset may have as "
+                "well",
+                remedy=f"Build the frame on affected(...) of columns that include {', '.join(missing)}, and partition "
+                "the table by them; or use merge.",
             )
 
 

@@ -112,11 +112,20 @@ class Result:
         aggregates = self.with_aggregates(table).aggregates if self.aggregates is None else self.aggregates
         return self.frame if aggregates is None else aggregates.groups(self.frame)
 
-    def checked(self, table: str, partition_columns: Sequence[str], *, catalog: str, shares_views: bool) -> Result:
+    def checked(
+        self,
+        table: str,
+        partition_columns: Sequence[str],
+        *,
+        catalog: str,
+        shares_views: bool,
+        key_columns: Sequence[str] = (),
+    ) -> Result:
         """The result as it is to be written; its ``inputs`` have only the frames that it is made of.
 
         What can be known to be wrong is refused before anything is written. A full run refuses what any later run
-        would, so that the first run reports it. ``shares_views`` is as in ``provenance``.
+        would, so that the first run reports it. ``shares_views`` is as in ``provenance``. ``key_columns`` hold the keys
+        of the asset's partitions in Dagster, if it has any.
 
         Raises:
             IpsError: as the functions of ``frame_fitness`` do.
@@ -130,7 +139,9 @@ class Result:
         made = provenance(self.frame, self.inputs, table=f"{catalog}.{table}", shares_views=shares_views)
         if self.is_trusted or (isinstance(mode, OverwriteWhere | Replace) and not shares_views):
             made = made.with_all_taken(self.inputs)  # rows of a change that were collected may be all there is
-        require_fit(self.frame, mode, made.inputs, table=table, partition_columns=partition_columns)
+        require_fit(
+            self.frame, mode, made.inputs, table=table, partition_columns=partition_columns, key_columns=key_columns
+        )
         if not self.is_trusted:
             require_known(made, mode, self.mode, table=table)
         if self.mode is Mode.INCREMENTAL:
@@ -240,6 +251,7 @@ class Result:
                     renewed=renewed,
                     partition_columns=columns,
                     within=self.partitions if self._is_checked_by_merge() else None,
+                    partitions=self.partitions,
                     held=self._held(target, [column for column in columns if column in on]),
                 )
             case OverwritePartitions():

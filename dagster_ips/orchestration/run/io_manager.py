@@ -48,7 +48,12 @@ from dagster_ips.orchestration.declare.declarations import (
 )
 from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
 from dagster_ips.orchestration.declare.overwrite_result import Overwrite
-from dagster_ips.orchestration.declare.partition_mappings import require_partition_expression, rows_of_keys
+from dagster_ips.orchestration.declare.partition_definitions import columns_of
+from dagster_ips.orchestration.declare.partition_mappings import (
+    partition_expression,
+    require_partition_expression,
+    rows_of_keys,
+)
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.plain_text import plain
 from dagster_ips.orchestration.platform.resources import KNOWN_SETTINGS, IcebergCatalog, SparkResource, setting
@@ -407,9 +412,14 @@ def _publish(
     require_columns_fit(stored, existing, catalog=lake.name, table=table)
     if existing is not None and result.mode is Mode.INCREMENTAL:
         require_rows_found(stored, result.write_mode, existing)
-    result = result.checked(table, tuple(columns), catalog=lake.name, shares_views=is_one_of_several)
+    key_columns: tuple[str, ...] = ()
     if context.has_asset_partitions:
         require_partition_expression(name, context.definition_metadata)
+        expression = partition_expression(context.definition_metadata)
+        key_columns = tuple(columns_of(context.asset_partitions_def, expression, asset=name).values())
+    result = result.checked(
+        table, tuple(columns), catalog=lake.name, shares_views=is_one_of_several, key_columns=key_columns
+    )
     new = sorted({key for view in captured.views.values() for key in view.captured.new_partitions})
     if existing is not None and not new and result.changes_nothing():
         publisher.commit_without_writing(captured.captures)

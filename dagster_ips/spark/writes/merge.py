@@ -39,6 +39,7 @@ def merge_rows(  # noqa: PLR0913  # all are independent
     partition_columns: Sequence[str],
     renewed: Sequence[DataFrame] | None = None,
     within: str | None = None,
+    partitions: str | None = None,
     held: PartitionsHeld = all_held,
     varying: Collection[str] = (),
 ) -> None:
@@ -50,9 +51,10 @@ def merge_rows(  # noqa: PLR0913  # all are independent
     the target. With ``latest_by`` and ``keeps_newer``, a row is replaced only by a newer one. Rows of the target whose
     columns have values of ``gone`` are deleted unless ``frame`` has their key. With ``renewed``, which are frames of
     keys, a row may replace one in the target only if its key is among those. All rows that are merged must match
-    ``within``, the run's partitions. Rows of partitions that aren't ``held`` are new. Rows that differ only in
-    ``varying`` columns, such as the time of loading, don't tie by ``latest_by``. Rows that do tie are ignored if the
-    target has a later row of their key, as a full run would ignore them.
+    ``within``, the run's partitions. Only rows of ``partitions`` are deleted: if ``gone`` are only a part of the merge
+    key, other partitions may have rows with the same values. Rows of partitions that aren't ``held`` are new. Rows that
+    differ only in ``varying`` columns, such as the time of loading, don't tie by ``latest_by``. Rows that do tie are
+    ignored if the target has a later row of their key, as a full run would ignore them.
 
     Raises:
         OutsidePartitionsError: a row doesn't match ``within``.
@@ -64,7 +66,8 @@ def merge_rows(  # noqa: PLR0913  # all are independent
         both = rows.withColumn(GONE, F.lit(False))  # noqa: FBT003
         if gone:
             # Distinct, because several inputs may lose a key, and a frame may be taken twice.
-            lost = [_without_rows(keys, rows, there, on) for keys in gone]
+            own = there if partitions is None else there.where(partitions)
+            lost = [_without_rows(keys, rows, own, on) for keys in gone]
             left = reduce(lambda some, more: some.unionByName(more), lost).distinct()
             both = both.unionByName(kept.enter_context(computed_once(left)), allowMissingColumns=True)
         seen = _survey(both, on, prune, within)
