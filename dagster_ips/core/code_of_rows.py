@@ -53,6 +53,8 @@ class Maker:
 
 OTHER_DECLARATION = "another declaration"
 """The ``declared`` of rows of which only this is known: the snapshots that had its text have expired."""
+ALL_ROWS_EACH_TIME = "all rows in each run"
+"""The ``declared`` of rows of an asset without incremental inputs: up to where they include a change is unknown."""
 UNDECLARED = Maker()
 """Continues with any rows."""
 
@@ -73,7 +75,7 @@ def not_made_by(makings: Mapping[str | None, Making], maker: Maker, partitions: 
     for partition in partitions:
         making = makings.get(partition, makings.get(None, Making()))
         is_another = None not in (making.declared, maker.declared) and making.declared != maker.declared
-        if is_another and not maker.keeps_more:
+        if is_another and (making.declared == ALL_ROWS_EACH_TIME or not maker.keeps_more):
             return f"its rows were written with {making.declared}, and it is declared with {maker.declared} now"
         if maker.code is None:
             continue

@@ -11,7 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from dagster_ips.core.capture import Capture, Mode, TargetMark
-from dagster_ips.core.code_of_rows import OTHER_DECLARATION, ColumnChanges, Making, OlderRows, older_rows
+from dagster_ips.core.code_of_rows import (
+    ALL_ROWS_EACH_TIME,
+    OTHER_DECLARATION,
+    ColumnChanges,
+    Making,
+    OlderRows,
+    older_rows,
+)
 from dagster_ips.core.target import is_older
 from dagster_ips.iceberg.lasting_facts import CODE, DECLARED, fact_properties, lasting_fact
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -19,19 +26,25 @@ from dagster_ips.iceberg.metadata import TableMetadata
 MADE = "dagster-ips.made"
 
 
-def properties(
+def properties(  # noqa: PLR0913  # all are independent
     target: TableMetadata | None,
     captures: Sequence[Capture],
     code: str | None,
     *,
     declared: str | None = None,
     replaces_all: bool,
+    partitions: Sequence[str] = (),
 ) -> dict[str, str]:
     """Summary properties for a write of ``captures`` to ``target`` by code version ``code``, None if that is unknown.
+
+    Without captures, it replaces all rows, or those of ``partitions``: the asset has no incremental inputs.
 
     ``declared`` is how the asset is declared, as in ``Maker``. ``replaces_all`` says that every row of what the run
     computes is recomputed, as by a run in mode ``full``.
     """
+    if not captures:
+        said = [_value(None, code, ALL_ROWS_EACH_TIME, partitions)]
+        return {MADE: json.dumps(said, separators=(",", ":"), ensure_ascii=False)}
     known = makings(target) if target else {}
     marks = {capture.edge.partition: capture.target for capture in captures}
     wanted: dict[Making | None, list[str]] = {}

@@ -123,6 +123,24 @@ def test_an_input_left_out_for_a_while_has_no_rows_in_the_table_until_it_is_back
         assert lake.rows("media.united") == wanted
 
 
+@pytest.mark.parametrize("policies", [{}, {"on_removed": "ignore"}], ids=["follows all", "keeps removed rows"])
+@pytest.mark.parametrize("way", ["append", "combine"])
+def test_rows_of_an_asset_that_read_its_input_as_a_whole_for_a_while_are_not_added_again(
+    lake: Lake, instance: dg.DagsterInstance, way: str, policies: Mapping[str, Any]
+) -> None:
+    @dg.asset(name="changing", metadata=ips.table("media.changing", partition_by=["account"]))
+    def whole(playback: DataFrame) -> DataFrame:
+        return playback.select(*BOTH) if way == "append" else _sums(playback)
+
+    assets = [changing(way, policies), whole, changing(way, policies)]
+    lake.create_playback(events(range(3)))
+    for event, asset in enumerate(assets, start=3):
+        lake.append(events([event]))
+        materialize(pipeline(lake.folder, lake.spark_folder, asset), instance, "changing")
+        found = lake.sql("SELECT account, seconds FROM lake.media.changing").collect()
+        assert sorted(found) == sorted(lake.sql(WAYS[way][2]).collect())
+
+
 @pytest.mark.parametrize("expires", mostly_slow([False, True]), ids=["history kept", "history expired"])
 def test_partitions_of_another_declaration_are_recomputed_as_they_change(
     lake: Lake, instance: dg.DagsterInstance, *, expires: bool

@@ -428,7 +428,12 @@ def _publish(
     description = description.with_properties(_queries(existing, code, declared))
     result = _table_for(result, stored, existing, publisher=publisher, table=table, description=description)
     made = code_stamps.properties(
-        existing, captured.captures, code, declared=captured.declared, replaces_all=result.replaces_all
+        existing,
+        captured.captures,
+        code,
+        declared=captured.declared,
+        replaces_all=result.replaces_all,
+        partitions=context.asset_partition_keys if context.has_asset_partitions else (),
     )
     made |= lookup_stamps.properties(existing, captured.looked_up, replaces_all=result.replaces_all)
     result = replace(result, unchanged=lookup_stamps.unchanged(existing, captured.looked_up))
