@@ -15,6 +15,7 @@ from dagster_ips.core.partials_property import PARTIALS
 from dagster_ips.core.policy import OnUnmapped
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.target import is_older, unexpected_change
+from dagster_ips.core.touched import reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
     StateUnreadableError,
@@ -73,6 +74,9 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import last_divided_otherwise
 from dagster_ips.state.store import EdgeStore
 
+_MOST_TIMES_BEHIND = 5
+"""How often a run captures again because a look has overtaken it. Each look follows a commit, so once is usual."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Read:
@@ -99,7 +103,24 @@ class Capturer:
             IpsError: a table is unknown or unreadable, a column is unknown, the history can't be followed, or the
                 target differs from what is recorded about it; nothing is recorded then.
         """
-        return self.take(self.look(request), run_id=run_id)
+        captured = self.take(self.look(request), run_id=run_id)
+        for _ in range(_MOST_TIMES_BEHIND if request.partitions else 0):
+            if not self._is_behind_a_look(captured):
+                break
+            captured = self.take(self.look(request), run_id=run_id)
+        return captured
+
+    def _is_behind_a_look(self, captured: Sequence[CapturedInput]) -> bool:
+        """Whether a look at a line went beyond what was captured, maybe without knowing that it was being captured.
+
+        The look would have missed rows that were captured and are gone now. Later looks see the capture in flight.
+        """
+        marks = [(self.store.get_line(each.capture.edge.line).scanned, each.capture.to_inclusive) for each in captured]
+        known = [(scanned, to) for scanned, to in marks if scanned is not None and to is not None]
+        return any(
+            (scanned.table_uuid, scanned.ref) == (to.table_uuid, to.ref) and not reaches(to, scanned)
+            for scanned, to in known
+        )
 
     def look(self, request: CaptureRequest) -> ReadyToCapture:
         """Decide what to capture from where, and in which mode: the first half of ``capture``.

@@ -10,7 +10,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Need
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.target import settle, shows_all_since
-from dagster_ips.core.touched import LineState, Touched, first_of
+from dagster_ips.core.touched import LineState, Touched, first_of, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.line_look import (
     as_divided_now,
@@ -64,7 +64,24 @@ class PartitionWatch:
         if line != known:
             with effect(Effect.RECORD_LOOK):
                 self.store.set_line(line)
+            self._follow_captures_since(known, line, tracked, source)
         return frozenset(pending)
+
+    def _follow_captures_since(
+        self, known: LineState, line: LineState, tracked: TrackedInput, source: TableMetadata
+    ) -> None:
+        """Store what a run is reading that began to capture during the look, and doesn't know of it.
+
+        A run first stores what it captures and then reads the line; here it is the other way round. So one of the two
+        sees the other.
+        """
+        if known.scanned is None or not may_lack_rows(line, known.scanned, source, tracked.ref):
+            return
+        read = self._being_read(self._every_state(line.edge, tracked))
+        after = with_rows_read(line, known.scanned, source, tracked, read)
+        if after != line:
+            with effect(Effect.RECORD_LOOK):
+                self.store.set_line(after)
 
     def waiting(self, tracked: TrackedInput, source: TableMetadata) -> Mapping[str, Watermark | None]:
         """As ``pending``, each with the watermark up to which it has consumed, None if never. Nothing is stored."""
@@ -197,6 +214,12 @@ class PartitionWatch:
                     read[key] = None
                 elif settled.committed is not None:
                     read[key] = settled.committed
+        else:
+            # A run may have published and committed after this look read where the target's metadata is.
+            for key, state in states.items():
+                at, known = state.committed, read.get(key)
+                if at is not None and (known is None or not reaches(known, at)):
+                    read[key] = at
         return read
 
     def _holding_what_is_gone(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:

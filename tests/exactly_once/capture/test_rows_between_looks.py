@@ -16,8 +16,9 @@ from dagster_ips.core.target import committed
 from dagster_ips.errors import PublishError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
-from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest, ReadyToCapture
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import published_by_another
 from dagster_ips.iceberg import file_values
@@ -231,3 +232,50 @@ def test_lost_cursors_leave_no_partition_out_whose_rows_are_gone(plays: PlaysWit
         target.maintenance.expire_snapshots().by_ids(old).commit()
     plays.store = type(plays.store)()
     assert plays.pending(REGIONS, "region") == {"eu", "us"}
+
+
+def removes(plays: PlaysWithTarget, region: str) -> bool:
+    """Whether the next run of the partition finds that rows were removed."""
+    changes = plays.capture(plays.tracked(REGIONS, "region"), region).files.changes
+    return bool(changes.removed or changes.hidden)
+
+
+def test_a_row_that_goes_while_a_run_captures_it_is_removed_though_a_look_came_in_between(
+    plays: PlaysWithTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look finds the row gone, and no run at work: the run has loaded the table, but not stored its capture yet."""
+    plays.create(BY_REGION)
+    plays.append([{"region": "eu", "number": 1}, {"region": "us", "number": 2}])
+    plays.follow(REGIONS, "region")
+    plays.append([{"region": "eu", "number": 99}])
+    looked, take = [], Capturer.take
+
+    def slowly(capturer: Capturer, ready: ReadyToCapture, *, run_id: str) -> tuple[CapturedInput, ...]:
+        if not looked:
+            looked.append("once")
+            plays.delete("number = 99")
+            assert plays.pending(REGIONS, "region") == set()
+        return take(capturer, ready, run_id=run_id)
+
+    monkeypatch.setattr(Capturer, "take", slowly)
+    run = plays.capture(plays.tracked(REGIONS, "region"), "eu")
+    assert run.files.changes.row_count == 0
+    plays.publish(run)
+    assert plays.pending(REGIONS, "region") == set()
+
+
+def test_a_row_that_a_run_publishes_during_a_tick_is_removed_if_it_is_gone_already(plays: PlaysWithTarget) -> None:
+    """The tick has read the target's metadata before the run published, and its cursor after the run committed."""
+    plays.create(BY_REGION)
+    plays.append([{"region": "eu", "number": 1}, {"region": "us", "number": 2}])
+    assert plays.pending(REGIONS, "region") == {"eu", "us"}
+    plays.compute(plays.tracked(REGIONS, "region"), "eu", "us")
+    assert plays.pending(REGIONS, "region") == set()
+    plays.append([{"region": "eu", "number": 99}])
+    run = plays.capture(plays.tracked(REGIONS, "region"), "eu")
+    plays.delete("number = 99")
+    source, target = plays.lake.load(TABLE, asset="test"), plays.lake.find(TARGET)
+    plays.publish(run)
+    watch = PartitionWatch(plays.lake.storage, plays.store, "out", target)
+    assert watch.pending(plays.tracked(REGIONS, "region"), source) == {"eu"}
+    assert removes(plays, "eu")
