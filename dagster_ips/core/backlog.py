@@ -74,8 +74,8 @@ def is_pending(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> bool
     re-created table, a rollback) counts too: the run it causes reports it, as nothing else would. So does a change of
     which only some files are consumed.
     """
-    if ancestry.head is None:
-        return False
+    if ancestry.head is None:  # With nothing consumed, there is nothing to read; otherwise, what was consumed is gone.
+        return state.committed is not None or state.file_set is not None
     if state.committed is None or state.file_set is not None:
         return True
     if state.committed.table_uuid != table_uuid:
@@ -95,7 +95,8 @@ def backlog(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> Backlog
     if not is_pending(state, table_uuid=table_uuid, ancestry=ancestry):
         return _empty_appends(state, ancestry)
     head = ancestry.head
-    assert head is not None  # noqa: S101  # without one nothing is pending
+    if head is None:
+        return Backlog(snapshots=1, is_known=False)
     if state.committed is None:
         oldest = ancestry.snapshots[-1].timestamp_ms
         files, rows, size_bytes = _counts(head, "total-data-files", "total-records", "total-files-size")

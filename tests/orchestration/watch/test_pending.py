@@ -118,6 +118,10 @@ def test_a_backlog_counts_added_rows_and_not_rows_that_only_moved() -> None:
     consumed = EdgeState(EDGE, committed=Watermark("u", "main", 3, 3, 3000), number=2)
     assert backlog(consumed, table_uuid="u", ancestry=ancestry).is_empty
     assert not backlog(state, table_uuid="another", ancestry=ancestry).is_known
+    # What was consumed is gone: the table was created again without rows, or its branch was dropped.
+    nothing = Ancestry.of({}, None)
+    assert not backlog(state, table_uuid="another", ancestry=nothing).is_known
+    assert backlog(replace(state, committed=None), table_uuid="u", ancestry=nothing).is_empty
 
 
 @pytest.mark.parametrize(("hours", "waiting"), [(24, 0), (25, 2)])
