@@ -17,7 +17,9 @@ from dagster_ips.core.retry import RetryState
 from dagster_ips.errors import IpsError
 from dagster_ips.orchestration.automate.bound_condition import BoundCondition
 from dagster_ips.orchestration.declare.declarations import code_of
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch.failed_runs import WHOLE, failed_among, tried_runs
+from dagster_ips.orchestration.watch.outside_changes import definition_text
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
 
 
@@ -62,7 +64,11 @@ class BlockedCondition(BoundCondition):
     def _fingerprints(
         self, context: AutomationContext[dg.AssetKey], watched: WatchedInputs, keys: Sequence[str]
     ) -> dict[str, str]:
-        """What a retry depends on: the newest changes of the inputs, and the code. Empty while that can't be read."""
+        """What a retry depends on; empty while that can't be read.
+
+        That is the newest changes of the inputs, what a person did to the edges, the code and the declaration, with its
+        policies and partitions.
+        """
         found: dict[str, Any]
         try:
             if keys == [WHOLE]:
@@ -72,13 +78,18 @@ class BlockedCondition(BoundCondition):
                     for tracked in watched.inputs
                     if tracked.table in tables
                 }
-                found = {WHOLE: heads}
+                states = watched.watched.states(
+                    CursorStore(context.asset_graph_view.instance), tick=context.evaluation_time
+                )
+                found = {WHOLE: [heads, [states[watched.edge(tracked)].voided for tracked in watched.inputs]]}
             else:
                 found = dict(watched.changes(context.asset_graph, context.asset_graph_view.instance, keys))
         except IpsError:
             return {}
         node = context.asset_graph.get(context.key)
-        code = [code_of(node.code_version, node.metadata), watched.consumer.maker.declared]
+        definition = "" if node.partitions_def is None else definition_text(node.partitions_def)
+        policies = [repr(tracked.policies) for tracked in watched.inputs]
+        code = [code_of(node.code_version, node.metadata), watched.consumer.maker.declared, definition, policies]
         texts = {key: json.dumps([changes, *code]) for key, changes in found.items()}
         return {key: hashlib.blake2b(text.encode(), digest_size=12).hexdigest() for key, text in texts.items()}
 

@@ -251,12 +251,13 @@ def _definition_of(table: OutsideTable) -> str:
     """Which partitions are defined, as text, apart from dynamic ones: their changes wait until they are added."""
     if table.partitions_def is None:
         return ""
-    return f"{table.partition_expression} {_definition_text(table.partitions_def)}"
+    return f"{table.partition_expression} {definition_text(table.partitions_def)}"
 
 
-def _definition_text(definition: dg.PartitionsDefinition[str]) -> str:
+def definition_text(definition: dg.PartitionsDefinition[str]) -> str:
+    """Which partitions a definition has, as text, apart from dynamic ones."""
     if isinstance(definition, dg.MultiPartitionsDefinition):
-        return json.dumps({each.name: _definition_text(each.partitions_def) for each in definition.partitions_defs})
+        return json.dumps({each.name: definition_text(each.partitions_def) for each in definition.partitions_defs})
     if isinstance(definition, dg.DynamicPartitionsDefinition):
         return "dynamic"
     return definition.get_serializable_unique_identifier()
