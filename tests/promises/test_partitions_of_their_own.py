@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
-from dagster_ips.errors import FragmentOverwriteError
+from dagster_ips.errors import ForeignWriteError, FragmentOverwriteError
 from tests.support.lake import Lake, events
 from tests.support.lake_catalog import catalog_resource
-from tests.support.partitioned import DAYS, FROM_DAYS, WEEKS, follow, run
+from tests.support.partitioned import DAYS, FROM_DAYS, SENSOR, WEEKS, follow, key, run
 from tests.support.spark_resource import spark_resource
 
 SUNDAY = "date_sub(event_date, dayofweek(event_date) - 1) AS event_date"
@@ -77,3 +77,25 @@ def test_partitions_of_the_table_that_other_partitions_of_the_asset_share_are_no
     lake.create_playback(events(range(3)))
     with pytest.raises(FragmentOverwriteError, match=r"event_date, which other partitions .* include account"):
         run(definitions, instance, "shared", "a0")
+
+
+def test_rows_that_others_added_in_commits_that_have_expired_are_noticed_by_a_run_of_any_partition(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(
+        partitions_def=DAYS,
+        ins={"playback": ips.incremental()},
+        metadata=ips.append() | ips.table("media.copy", partition_by=["event_date"]) | {"partition_expr": "event_date"},
+    )
+    def copy(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    definitions = defined(lake, copy)
+    lake.create_playback([*events(range(3)), *events(range(10, 13), day=1)])
+    for day in (0, 1):
+        run(definitions, instance, "copy", key(day), **SENSOR)
+    lake.sql("INSERT INTO lake.media.copy SELECT * FROM lake.media.playback WHERE event_date = DATE '2026-01-02'")
+    lake.maintain("media.copy")
+    lake.append(events([5]))
+    with pytest.raises(ForeignWriteError, match="at least 3 rows more"):
+        run(definitions, instance, "copy", key(0), **SENSOR)

@@ -162,7 +162,8 @@ class Capturer:
         if metadata is not None and asked_for is not Mode.FULL:
             require_no_strange_rows(metadata, consumer, states, consent=request.consent, mode=decision.mode)
             if not _computes_named(partitions, decision):
-                accepted = accepted_writes(metadata, consumer, states, request.consent)
+                others = partial(self._states_of_every_partition, request)
+                accepted = accepted_writes(metadata, consumer, states, request.consent, others=others)
                 found = [each.with_states(partial(accepted.known_to, target=metadata)) for each in found]
         return ReadyToCapture(request, tuple(found), decision, accepted)
 
@@ -270,6 +271,16 @@ class Capturer:
         for each in found if request.asked_for is not Mode.FULL else ():
             if what := unexpected_change(each.state, each.history):
                 raise TargetChangedError(table=request.target, consumer=each.state.edge.consumer, what=what)
+        return found
+
+    def _states_of_every_partition(self, request: CaptureRequest) -> list[EdgeState]:
+        """The stored states of all existing partitions; none if the consumer isn't partitioned."""
+        found: list[EdgeState] = []
+        for tracked in request.inputs:
+            if tracked.slicing is not None:
+                line = Edge(request.consumer, tracked.upstream)
+                keys = tracked.slicing.made_of(tracked.slicing.upstream_keys.known())
+                found += self.store.get_many(line.of(key) for key in sorted(keys)).values()
         return found
 
     def _states(self, edges: Sequence[Edge], asked_for: Mode | None) -> dict[Edge, EdgeState]:

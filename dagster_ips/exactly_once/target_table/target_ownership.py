@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dagster_ips.core.ancestry import Snapshot
@@ -93,18 +93,28 @@ def require_no_strange_rows(
         raise UnknownRowsError(table=target.table, asset=asset, head_snapshot_id=ancestry.head.snapshot_id)
 
 
-def accepted_writes(target: TableMetadata, asset: str, states: Sequence[EdgeState], consent: Consent) -> Accepted:
+def accepted_writes(
+    target: TableMetadata,
+    asset: str,
+    states: Sequence[EdgeState],
+    consent: Consent,
+    *,
+    others: Callable[[], Iterable[EdgeState]] = tuple,
+) -> Accepted:
     """What others wrote to the target since the ``states`` knew all of it, if ``consent`` covers it.
 
-    A partition that was never computed is replaced, whatever it contains.
+    A partition that was never computed is replaced, whatever it contains. ``others`` gives the states of the asset's
+    other partitions, one of which may have been published last.
 
     Raises:
         ForeignWriteError: ``consent`` doesn't cover all of it.
     """
     if consent.any_writes:
         return Accepted()
-    ancestry = target.ancestry()
-    _require_none_hidden(target, asset, states, accept=consent.accept)
+    ancestry, last = target.ancestry(), last_published(target)
+    is_in_history = last is None or last.snapshot_id in _known(states, target) or ancestry.find(last.snapshot_id)
+    every = states if is_in_history else [*states, *others()]
+    _require_none_hidden(target, asset, every, accept=consent.accept)
     before, now = (ForeignWrites.of(ancestry, asset, accept=each) for each in (None, consent.accept))
     accepted: dict[int, Snapshot] = {}
     for of_partition in _by_partition(states):
