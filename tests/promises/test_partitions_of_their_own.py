@@ -99,3 +99,23 @@ def test_rows_that_others_added_in_commits_that_have_expired_are_noticed_by_a_ru
     lake.append(events([5]))
     with pytest.raises(ForeignWriteError, match="at least 3 rows more"):
         run(definitions, instance, "copy", key(0), **SENSOR)
+
+
+def test_partitions_that_were_read_as_a_whole_for_a_while_are_not_added_to(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    declared = ips.table("media.copy", partition_by=["event_date"]) | {"partition_expr": "event_date"}
+
+    @dg.asset(partitions_def=DAYS, ins={"playback": ips.incremental()}, metadata=ips.append() | declared)
+    def copy(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    @dg.asset(name="copy", partitions_def=DAYS, metadata=declared)
+    def whole(playback: DataFrame) -> DataFrame:
+        return playback
+
+    lake.create_playback([*events(range(3)), *events(range(10, 13), day=1)])
+    for event, asset in enumerate([copy, whole, copy], start=20):
+        lake.append(events([event], day=1))
+        run(defined(lake, asset), instance, "copy", key(0), key(1), **SENSOR)
+        assert lake.rows("media.copy") == lake.rows("media.playback")
