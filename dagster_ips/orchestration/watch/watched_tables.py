@@ -15,7 +15,7 @@ from dagster_ips.core.backlog import Backlog, backlog
 from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.code_of_rows import OlderRows
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.target import settle, unexpected_change, without_target
+from dagster_ips.core.target import TargetHistory, settle, unexpected_change, without_target
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
@@ -150,7 +150,28 @@ class WatchedInputs:
         storage, target = self.watched.storage(tick=tick), tables.get(self.consumer.table)
         watch = PartitionWatch(storage, CursorStore(instance), self.name, target)
         tracked = self.consumer.tracked(graph, instance).values()
-        return frozenset[str]().union(*[watch.pending(each, tables[each.table]) for each in tracked])
+        found = frozenset[str]().union(*[watch.pending(each, tables[each.table]) for each in tracked])
+        return found | self._taken_away(graph, instance, target) if target is not None else found
+
+    def _taken_away(
+        self,
+        graph: Any,  # noqa: ANN401  # as above
+        instance: DagsterInstance,
+        target: TableMetadata,
+    ) -> frozenset[str]:
+        """The partitions that the table no longer has as they were published, because someone rolled it back.
+
+        Their runs are refused, with the reason. Nothing else would show it as long as their inputs don't change.
+        """
+        history = TargetHistory(target.uuid, target.ancestry(), None)
+        there, edge = {snapshot.snapshot_id for snapshot in history.ancestry.snapshots}, self.edge(self.inputs[0])
+        marks = self.published(graph, instance, target).items()
+        gone = {key: mark for key, mark in marks if key is not None and mark and mark.snapshot_id not in there}
+        return frozenset(
+            key
+            for key, mark in gone.items()
+            if not _is_behind(target, mark) and unexpected_change(EdgeState(edge, target=mark), history)
+        )
 
     def published(
         self,
@@ -240,9 +261,12 @@ def _is_unexpected(state: EdgeState, target: TableMetadata) -> bool:
     mark = state.target
     if mark is None or mark.snapshot_id == target.head_snapshot_id():
         return False
-    # A run may have published and committed after the tick read where the table's metadata is.
-    is_behind = mark.table_uuid == target.uuid and mark.sequence_number > target.last_sequence_number
-    return not is_behind and unexpected_change(state, target_history(target, state.edge)) is not None
+    return not _is_behind(target, mark) and unexpected_change(state, target_history(target, state.edge)) is not None
+
+
+def _is_behind(target: TableMetadata, mark: TargetMark) -> bool:
+    """Whether a run has published and committed after the tick read where the table's metadata is."""
+    return mark.table_uuid == target.uuid and mark.sequence_number > target.last_sequence_number
 
 
 def require_no_limits(watched: WatchedInputs, *limits: object) -> None:

@@ -1,0 +1,58 @@
+"""A partitioned asset's table that someone rolled back: the partitions that lost rows are pending, and refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+import dagster_ips as ips
+from dagster_ips.errors import TargetChangedError
+from dagster_ips.orchestration.declare.consumers import consumers_of
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, WatchedTables
+from tests.exactly_once.capture.test_rows_between_looks import PlaysWithTarget
+from tests.exactly_once.capture.test_unknown_partitions import REGIONS, TARGET
+from tests.support.lake_catalog import catalog_resource
+
+
+@dg.asset(
+    partitions_def=REGIONS,
+    ins={"plays": ips.incremental()},
+    metadata=ips.append() | ips.table(TARGET) | {"partition_expr": "region"},
+)
+def out(plays: ips.IcdcView) -> DataFrame:
+    return plays.added
+
+
+def test_partitions_that_lost_rows_are_pending_until_a_person_recomputes_them(tmp_path: Path) -> None:
+    upstream: Any = ips.iceberg_asset("plays", table="media.plays")
+    graph = dg.Definitions(assets=[upstream, out]).resolve_asset_graph()
+    with dg.DagsterInstance.ephemeral() as instance:
+        plays: Any = PlaysWithTarget(tmp_path / "lake", instance)
+        plays.create()
+        plays.store = CursorStore(instance)
+        metadata = {key: graph.get(key).metadata for key in graph.get_all_asset_keys()}
+        (consumer,) = consumers_of(out, metadata, "default")
+        watched = WatchedInputs(WatchedTables(catalog_resource(tmp_path / "lake")), consumer)
+
+        def pending() -> frozenset[str] | None:
+            return watched.pending_partitions(graph, instance, tick=dt.datetime.now(dt.UTC))
+
+        tracked = plays.tracked(REGIONS, "region")
+        plays.append([{"region": "eu", "number": 1}, {"region": "us", "number": 2}])
+        assert pending() == {"eu", "us"}
+        for region in ("eu", "us"):
+            plays.compute(tracked, region)
+        first, _ = plays.lake.client.load_table(TARGET).history()
+        assert pending() == set()
+        plays.lake.client.load_table(TARGET).manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
+        plays.append([{"region": "eu", "number": 3}])
+        plays.compute(tracked, "eu")
+        assert pending() == {"us"}
+        with pytest.raises(TargetChangedError):
+            plays.capture(tracked, "us")
