@@ -165,6 +165,8 @@ class WatchedInputs:
         """
         history = TargetHistory(target.uuid, target.ancestry(), None)
         there, edge = {snapshot.snapshot_id for snapshot in history.ancestry.snapshots}, self.edge(self.inputs[0])
+        if there.issuperset(target.snapshots):  # No commit was taken back, so no partition's state needs to be read.
+            return frozenset()
         marks = self.published(graph, instance, target).items()
         gone = {key: mark for key, mark in marks if key is not None and mark and mark.snapshot_id not in there}
         return frozenset(
