@@ -49,7 +49,8 @@ from dagster_ips.state.store import EdgeStore
 if TYPE_CHECKING:
     from dagster_ips.spark.session import SparkSession
 
-_MOST_ATTEMPTS = 5
+_MOST_ATTEMPTS = 20
+"""How often a run writes its result. Of runs that end at once, each may have to wait for all others."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -128,8 +129,10 @@ class Publisher:
                 if not _own_snapshots(after, branch):
                     self.drop_branch(branch)
                     moved = is_conflict(error) or after.head_snapshot_id() != before.head_snapshot_id()
-                    if not moved or isinstance(error, IpsError) or attempt == _MOST_ATTEMPTS:
+                    if not moved or isinstance(error, IpsError):
                         raise
+                    if attempt == _MOST_ATTEMPTS:
+                        raise _moved_each_time(branch) from error
                     _LOG.info(
                         "%s changed while %s was being written; writing again on top of its head", table, branch.name
                     )
@@ -430,6 +433,15 @@ def _require_all_superseded(
             f"({listed}) were not written, so run them again"
         )
         raise PublishError(table=table, branch="main", problem=problem)
+
+
+def _moved_each_time(branch: Branch) -> PublishError:
+    problem = (
+        f"each of {_MOST_ATTEMPTS} times that the rows were written, something else was committed to the table in the "
+        "meantime. If the asset's own runs did it, let fewer of them run at once: give the asset a pool in Dagster "
+        "(@dg.asset(pool=...))"
+    )
+    return PublishError(table=branch.table, branch=branch.name, problem=problem)
 
 
 def _own_snapshots(target: TableMetadata, branch: Branch) -> tuple[Snapshot, ...]:

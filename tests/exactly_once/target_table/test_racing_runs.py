@@ -17,8 +17,10 @@ from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.publish import publisher as publishing
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.spark.branches import Branch
 from dagster_ips.state.store import EdgeStore, MemoryEdgeStore
 from dagster_ips.view import IcdcView
 from tests.support.backends import on_every_backend
@@ -48,6 +50,20 @@ class Runs:
         return Publisher(self.lake.catalog, self.store, session, captured.capture.run_id).publish(
             "media.out", [captured.capture], lambda branch, _: frame.writeTo(branch.sql_name).append(), consumer="out"
         )
+
+    def publish_while_others_commit(self, captured: CapturedInput, *, times: int) -> Publication:
+        """Publish; each of so many ``times`` that the rows are written, a commit without rows comes in between."""
+        frame, left = IcdcView(captured, self.lake.session, "lake").added, [None] * times
+
+        def write(branch: Branch, _: object) -> None:
+            frame.writeTo(branch.sql_name).append()
+            if left:
+                left.pop()
+                table = self.lake.catalog.client.load_table("media.out")
+                table.append(table.schema().as_arrow().empty_table())
+
+        publisher = Publisher(self.lake.catalog, self.store, self.lake.session, captured.capture.run_id)
+        return publisher.publish("media.out", [captured.capture], write, consumer="out")
 
     def end_without_writing(self, captured: CapturedInput) -> None:
         capture = captured.capture
@@ -127,3 +143,21 @@ def test_one_of_two_concurrent_publishers_wins_each_time_and_nothing_is_lost(
     runs.publish(runs.capture("run-last"))
     assert lake.rows("media.out") == lake.rows("media.playback")
     assert lake.branches("media.out") == {"main"}
+
+
+def test_a_run_writes_again_until_nothing_comes_in_between(runs: Runs) -> None:
+    """Dagster starts ten runs at once by default, and each of them may have to wait for all others."""
+    runs.lake.append(events([3]))
+    runs.publish_while_others_commit(runs.capture("a"), times=9)
+    assert runs.lake.rows("media.out") == runs.lake.rows("media.playback")
+
+
+def test_a_run_that_is_overtaken_each_time_says_so(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "_MOST_ATTEMPTS", 2)
+    before = runs.lake.rows("media.out")
+    runs.lake.append(events([3]))
+    with pytest.raises(PublishError, match="each of 2 times .* let fewer of them run at once"):
+        runs.publish_while_others_commit(runs.capture("a"), times=2)
+    assert runs.lake.rows("media.out") == before
+    runs.publish(runs.capture("b"))
+    assert runs.lake.rows("media.out") == runs.lake.rows("media.playback")
