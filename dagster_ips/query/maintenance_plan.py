@@ -31,6 +31,7 @@ from dagster_ips.query.delta_terms import (
     why_not_linear,
     why_not_repeatable,
 )
+from dagster_ips.query.distinct_aliases import make_aliases_distinct
 from dagster_ips.query.key_restriction import columns_read, reading, restricted, restricted_body, whole
 from dagster_ips.query.query_text import Query, is_function, is_of_the_moment, named
 from dagster_ips.query.query_tree import (
@@ -107,8 +108,8 @@ class MaintenancePlan:
     ``result`` are the result's columns according to the engine; without it, they are derived from the query's text.
     ``no_grouping`` says why the result isn't stored as groups to which a change can be added, even if the query has
     such groups. ``refused`` says why nothing can be derived, and is None if something can. In that case, ``text`` is
-    the whole query as understood here, over the current state of the sources; the engine must understand it the same
-    way.
+    the whole query as understood here, over the current state of the sources, and ``text_as_parsed`` is the same query
+    before its names were resolved; the engine must understand both the same way.
     """
 
     def __init__(
@@ -125,9 +126,11 @@ class MaintenancePlan:
         try:
             self._tree = _qualified(query, columns)
             names = {named(source): [each.name.lower() for each in found] for source, found in enumerate(columns)}
+            self.text, self.text_as_parsed = (in_spark(_over_sources(each)) for each in (self._tree, query.tree))
+            for each in self._tree.find_all(exp.Select):
+                _simplify_equal(each, within(each, exp.Coalesce))
             self._node = build(self._tree, names, {named(source): source for source in range(len(columns))})
             _require_all_read(self._tree, self._node)
-            self.text = in_spark(reading(self._tree, lambda _, source: whole(after(source))))
         except NotDerivedError as error:
             self.refused = str(error)
         except RecursionError:
@@ -317,7 +320,7 @@ class MaintenancePlan:
 
 
 _AS_GIVEN = "ips_as_given"
-"""What the meta of a name has: the name as it was given."""
+"""What the meta of a name has, and of a call of coalesce that is in the query: the name as it was given."""
 _OF_TIMES = re.compile(
     r"date|time|day|month|year|week|quarter|hour|minute|second|unix|trunc|extract|tsor", re.IGNORECASE
 )
@@ -334,10 +337,11 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
             raise NotDerivedError(message)
     _require_known_relations(query.tree)
     tree = query.tree.copy()
-    for name in tree.find_all(exp.Identifier):
-        name.meta[_AS_GIVEN] = name.name
+    _mark_as_given(tree)
     tree = qualify(tree, schema=schema, dialect=DIALECT)
     _require_columns_named(tree)
+    names = {named(source): [each.name.lower() for each in found] for source, found in enumerate(columns)}
+    make_aliases_distinct(tree, names)
     annotate_types(tree, schema=schema, dialect=DIALECT)
     _keep_names_in_values(tree)
     computes_decimals = any(map(_is_computed_decimal, tree.walk()))
@@ -352,10 +356,15 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
         if isinstance(node, exp.Table):
             node.meta["source"] = int(node.name.rpartition("_")[2])
     for each in tree.find_all(exp.Select):
-        _simplify_using(each)
+        _simplify_equal(each, [call for call in within(each, exp.Coalesce) if _AS_GIVEN not in call.meta])  # of USING
     for exists in tree.find_all(exp.Exists):
         _read_no_columns(exists.this)
     return tree
+
+
+def _mark_as_given(tree: exp.Query) -> None:
+    for node in tree.find_all(exp.Identifier, exp.Coalesce):
+        node.meta[_AS_GIVEN] = node.name
 
 
 def _require_known_relations(tree: exp.Expr) -> None:
@@ -454,27 +463,29 @@ def _may_be_time(text: exp.Expr) -> bool:
     return any(kind is None or kind.this in (exp.DType.UNKNOWN, *exp.DataType.TEMPORAL_TYPES) for kind in beside)
 
 
-def _simplify_using(tree: exp.Select) -> None:
+def _simplify_equal(tree: exp.Select, calls: Sequence[exp.Coalesce]) -> None:
     """Turn ``coalesce(left.x, right.x)``, which USING expands to, into ``left.x`` where both are the same.
 
-    In a row in which a LEFT JOIN finds nothing, only the columns of its right side are null.
+    In a row in which a LEFT JOIN finds nothing, only the columns of its right side are null. After a RIGHT JOIN, which
+    is the first join, it is ``right.x``.
     """
     joins = tree.args.get("joins") or []
-    equal = set[tuple[exp.Expr, exp.Expr]]()
-    if any((join.side or "").upper() in ("RIGHT", "FULL") for join in joins):
+    equal = dict[tuple[exp.Expr, exp.Expr], exp.Expr]()
+    sides = [(join.side or "").upper() for join in joins]
+    if "FULL" in sides or "RIGHT" in sides[1:]:
         return
-    for join in joins:
+    for join, side in zip(joins, sides, strict=True):
         on = join.args.get("on")
         if (join.kind or "").upper() in ("SEMI", "ANTI"):
             continue
         for condition in on.flatten() if isinstance(on, exp.And) else [on] if on else []:
             if isinstance(condition, exp.EQ) and _kind(condition.this) == _kind(condition.expression) is not None:
                 left, right = condition.this, condition.expression
-                if not join.side or left.table != join.alias_or_name == right.table:
-                    equal.add((left, right))
-    for call in within(tree, exp.Coalesce):
-        if len(call.expressions) == 1 and (call.this, call.expressions[0]) in equal:
-            call.replace(call.this)
+                if not side or left.table != join.alias_or_name == right.table:
+                    equal[left, right] = right if side == "RIGHT" else left
+    for call in calls:
+        if len(call.expressions) == 1 and (found := equal.get((call.this, call.expressions[0]))) is not None:
+            call.replace(found.copy())
 
 
 def _read_no_columns(query: exp.Expr) -> None:
@@ -498,6 +509,26 @@ def _require_all_read(tree: exp.Query, node: Node) -> None:
     if len(node.scans) < sum(1 for _ in tree.find_all(exp.Table)):
         message = "it has a subquery in an unsupported place"
         raise NotDerivedError(message)
+
+
+def _over_sources(tree: exp.Query) -> exp.Query:
+    """A copy of ``tree`` over the current state of the sources, whose columns have names by the same rules."""
+    copied = tree.copy()
+    for query in copied.find_all(exp.Select):
+        query.set("expressions", [_called(each, f"_col_{place}") for place, each in enumerate(query.expressions)])
+    for table in copied.find_all(exp.Table):
+        if not is_function(table):
+            table.set("this", exp.to_identifier(after(int(table.name.rpartition("_")[2])), quoted=True))
+    return copied
+
+
+def _called(selected: exp.Expr, name: str) -> exp.Expr:
+    """``selected`` with a name if it is computed, and without one if it is a column of that name."""
+    inner = selected.unalias()
+    if isinstance(inner, exp.Column) and inner.name.lower() == selected.alias_or_name.lower():
+        return inner
+    is_named = isinstance(selected, exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Star)
+    return selected if is_named else exp.alias_(selected, name, quoted=True)
 
 
 def _is_constant(node: Node, scan: Scan, places: Sequence[int]) -> bool:

@@ -28,7 +28,10 @@ from dagster_ips.query.query_tree import within
 from dagster_ips.query.spark_dialect import AS_GIVEN, DIALECT
 
 _REFERENCES = re.compile(
-    r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` | --[^\n]* | /\*.*?\*/ | \{(?P<key>[^{}\s'"`]+)\}""",
+    r"""
+    \b[rR](?:'[^']*' | "[^"]*") | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` | --[^\n]* | /\*.*?\*/ |
+    \{(?P<key>[^{}\s'"`]+)\}
+    """,
     re.VERBOSE | re.DOTALL,
 )
 _SYNONYMS = {"mean": exp.Avg, "every": exp.LogicalAnd, "some": exp.LogicalOr, "std": exp.Stddev}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dagster_ips._compat import explained, origins_of_rdds
 from dagster_ips.core.lineage import RESULT
 from dagster_ips.core.ranges import quoted
-from dagster_ips.core.spark_plan import Node, PlanUnreadableError, parse_plan
+from dagster_ips.core.spark_plan import Node, PlanUnreadableError, elements, parse_plan
 from dagster_ips.spark.late import F
 from dagster_ips.spark.settings import with_settings
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 _ALL_FIELDS = {"spark.sql.debug.maxToStringFields": "1000000"}
 _CUT = "it is truncated"
 _GIVEN = {"ParallelCollectionRDD", "EmptyRDD"}
+_DRAWN = re.compile(r"(?P<depth>[ :+-]*)(?P<operator>[A-Za-z]\w*)(?P<rest>.*)", re.DOTALL)
+_COLUMNS = re.compile(r" \[(?P<columns>.*)\]", re.DOTALL)
+# The name of a LATERAL VIEW, which nothing refers to any more.
+_GENERATOR = re.compile(r"(Generate [^\n]*, (?:true|false), )\w*, (?=\[)")
+_NUMBER = re.compile(r"#\d+L?")
 # An expression as name#1 or name#1L, by the number; columns that the text gives no name are called by their text.
 _NUMBERED = re.compile(r"[\w.]*#(?P<number>\d+)L?")
 
@@ -60,7 +65,27 @@ def _optimized(frame: DataFrame) -> str:
     if not physical:
         raise PlanUnreadableError(_CUT)
     numbers: dict[str, int] = {}
-    return _NUMBERED.sub(lambda found: f"#{numbers.setdefault(found['number'], len(numbers))}", tree)
+    ordered = _GENERATOR.sub(r"\1", _with_columns_in_order(tree))
+    return _NUMBERED.sub(lambda found: f"#{numbers.setdefault(found['number'], len(numbers))}", ordered)
+
+
+def _with_columns_in_order(tree: str) -> str:
+    """``tree`` with the columns of a Project in alphabetical order, if only their numbers matter to those above it."""
+    lines, above = [], list[tuple[int, str]]()
+    for line in tree.strip("\n").split("\n"):
+        lines.append(line)
+        drawn = _DRAWN.fullmatch(line)
+        if drawn is None:
+            continue
+        depth, operator = len(drawn["depth"]), drawn["operator"]
+        above = [each for each in above if each[0] < depth]
+        by_position = next((each for _, each in reversed(above) if each in ("Project", "Aggregate", "Union")), "Union")
+        listed = _COLUMNS.fullmatch(drawn["rest"]) if operator == "Project" and by_position != "Union" else None
+        if listed and (columns := elements(listed["columns"])):
+            in_order = sorted(columns, key=lambda each: _NUMBER.sub("", each).lower())
+            lines[-1] = f"{drawn['depth']}Project [{', '.join(in_order)}]"
+        above.append((depth, operator))
+    return "\n".join(lines)
 
 
 def result_plan(frame: DataFrame) -> Node:

@@ -602,6 +602,33 @@ def test_rows_that_were_kept_are_read_once_and_no_group_that_may_fail_is_incompl
     )
 
 
+NESTED = {
+    "t": "a int; b int; lines array<struct<p: int, a: int>>; u struct<a: int, c: int>",
+    "u": "a int; k int; c int",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "understood"),
+    [
+        ("SELECT k FROM u x WHERE k IN (SELECT b FROM t x WHERE x.a = c)", "`x_2`.`a` = `x_1`.`c`"),
+        ("SELECT c FROM u WHERE EXISTS (SELECT 1 FROM t WHERE t.a = c)", "`t`.`a` = `u_1`.`c`"),
+        ("SELECT c FROM u WHERE EXISTS (SELECT 1 FROM t WHERE u.a = t.a)", "`u_1`.`a` = `t`.`a`"),
+        ("SELECT transform(lines, t -> t.p + a) AS v FROM t", "`t`.`p` + `t_1`.`a`"),
+        ("SELECT x.c FROM u x WHERE EXISTS (SELECT 1 FROM t y WHERE y.a = x.a)", "`y`.`a` = `x`.`a`"),
+        ("SELECT a FROM (SELECT a FROM t x) UNION ALL SELECT a FROM (SELECT a FROM u x)", "`x`.`a`"),
+    ],
+)
+def test_an_alias_that_spark_may_take_for_something_else_is_replaced(text: str, understood: str) -> None:
+    query = read(text)
+    columns = [[QueryColumn(*each.split(" ", 1)) for each in NESTED[name].split("; ")] for (name,) in query.sources]
+    plan = MaintenancePlan(query, columns)
+    assert plan.refused is None
+    assert understood in plan.text
+    for source in range(len(columns)):
+        plan.step({source: REMOVED}, known_before=frozenset())
+
+
 def test_an_interval_is_no_key_and_may_be_computed_on_the_way() -> None:
     query = read("SELECT a, b FROM (SELECT a, b, CAST(s AS INTERVAL DAY) AS g FROM t0) WHERE g > INTERVAL '1' DAY")
     plan = MaintenancePlan(query, [[QueryColumn(*each) for each in TABLES["t0"].items()]])
@@ -729,6 +756,8 @@ def test_names_that_occur_in_other_words_or_texts_stay_as_they_are() -> None:
         found
         == "WITH q AS (SELECT * FROM x AS `my-plays` WHERE s = '{no}') SELECT a FROM q JOIN y AS `Title` USING (a)"
     )
+    raw = r"""SELECT a FROM t WHERE s = r'\' AND a <> '{no}' AND b <> R"\" AND c <> "{no}" """.strip()
+    assert read(raw).text == raw
 
 
 @pytest.mark.parametrize(

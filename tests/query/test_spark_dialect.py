@@ -13,6 +13,7 @@ from dagster_ips.query.maintenance_plan import MaintenancePlan, QueryColumn
 from dagster_ips.query.query_text import read
 from dagster_ips.query.query_tree import kind_of, may_fail
 from dagster_ips.query.spark_dialect import DIALECT
+from dagster_ips.spark.plans import are_alike
 from tests.support.lake import Lake
 
 COLUMNS = [QueryColumn("one", "int"), QueryColumn("word", "string"), QueryColumn("day", "date")]
@@ -393,3 +394,34 @@ def test_names_mean_the_same_to_spark_in_a_rewritten_query(lake: Lake) -> None:
             wrong.append((text, given, written))
     assert wrong == []
     assert full == {text for text in NAMES if "FULL JOIN" in text or "RIGHT JOIN u USING (a) JOIN v" in text}
+
+
+# In these, a name is resolved to something else than in Spark.
+MISREAD = r"""
+SELECT a, filter(array(b), A -> a > 1) AS f FROM t
+SELECT a, array_sort(array(b, c), (A, B) -> a - b) AS f FROM t
+SELECT a FROM t WHERE EXISTS (SELECT u.a AS b FROM u WHERE u.d = t.c AND b > 1)
+SELECT a FROM t WHERE c IN (SELECT u.a AS b FROM u WHERE u.d = b)
+SELECT a, b, c, s FROM t UNION ALL SELECT * FROM (SELECT x FROM v) AS q, (SELECT d, a FROM u) AS r JOIN t USING (a)
+SELECT t.a FROM (SELECT a, b, struct(a, b) AS u FROM t) AS t LEFT SEMI JOIN u ON t.b = u.a
+SELECT u.a FROM u WHERE EXISTS (SELECT 1 FROM (SELECT a, struct(b AS a) AS u FROM t) AS q WHERE u.a = q.a)
+SELECT s AS user, upper(user) AS x FROM t
+""".strip().splitlines()
+
+
+@pytest.mark.slow
+def test_a_name_that_spark_resolves_otherwise_is_noticed_and_others_are_not(lake: Lake) -> None:
+    for name, rows in SOURCES.items():
+        lake.sql(f"SELECT * FROM VALUES {rows}").createOrReplaceTempView(name)
+    noticed = []
+    for text in NAMES + MISREAD:
+        query = read(text)
+        frames = [lake.session.table(name) for (name,) in query.sources]
+        plan = MaintenancePlan(query, [[QueryColumn(*each) for each in frame.dtypes] for frame in frames])
+        if plan.refused is not None:
+            continue
+        for place, frame in enumerate(frames):
+            frame.createOrReplaceTempView(f"ips_after_{place}")
+        if not are_alike(lake.sql(plan.text_as_parsed), lake.sql(plan.text)):
+            noticed.append(text)
+    assert noticed == MISREAD

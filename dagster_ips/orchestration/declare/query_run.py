@@ -191,7 +191,8 @@ class QueryRun:
         plan = MaintenancePlan(self.query, columns, result)
         if plan.refused is None:
             try:
-                read = [kind for _, kind in types_of(self._over(plan.text, plan.tables))]
+                understood = self._over(plan.text, plan.tables)
+                read = [kind for _, kind in types_of(understood)]
             except UnresolvedQueryError as error:
                 return plan.refusing(f"Spark doesn't accept it in the form it is parsed here: {error.problem}")
             if read != [each.type for each in result]:
@@ -202,20 +203,27 @@ class QueryRun:
             for name, each in names:
                 if name not in (None, each.name.lower()):
                     return plan.refusing(f"Spark calls {each.name} what is {name} in the form it is parsed here")
-            if not self._is_parsed_as_given(plan):
-                return plan.refusing("Spark plans it differently in the form it is parsed here")
+            if why := self._why_read_otherwise(plan, understood):
+                return plan.refusing(why)
             kept = self._why_not_kept(plan, plan.grouping, result) if isinstance(plan.grouping, Grouping) else None
             if kept is not None:
                 return plan.without_grouping(kept)
         return plan
 
-    def _is_parsed_as_given(self, plan: MaintenancePlan) -> bool:
-        """Whether Spark takes the query, as it was parsed and not changed yet, for the query as it was given."""
+    def _why_read_otherwise(self, plan: MaintenancePlan, understood: DataFrame) -> str | None:
+        """How Spark reads the query otherwise than it is read here, by its plans of the query's forms; None if alike.
+
+        Each form is compared with the one before: as it was given, as it was parsed and not changed yet, and as its
+        names were resolved, which is the query ``understood``.
+        """
         try:
-            parsed = self._over(written_again(self._given_text), plan.tables)
-            return are_alike(self._as_given, parsed)
+            if not are_alike(self._as_given, self._over(written_again(self._given_text), plan.tables)):
+                return "Spark plans it differently in the form it is parsed here"
+            if not are_alike(self._over(plan.text_as_parsed, plan.tables), understood):
+                return "Spark takes a name in it for something else than is assumed here"
         except (UnsupportedError, UnresolvedQueryError, PlanUnreadableError):
-            return False
+            return "Spark doesn't plan it in the form it is parsed here"
+        return None
 
     def _why_not_kept(self, plan: MaintenancePlan, grouping: Grouping, result: Sequence[QueryColumn]) -> str | None:
         """Why the groups can't be stored in a form to which changes can be added; None if they can."""
