@@ -213,10 +213,13 @@ class QueryRun:
     def _why_read_otherwise(self, plan: MaintenancePlan, understood: DataFrame) -> str | None:
         """How Spark reads the query otherwise than it is read here, by its plans of the query's forms; None if alike.
 
-        Each form is compared with the one before: as it was given, as it was parsed and not changed yet, and as its
-        names were resolved, which is the query ``understood``.
+        As it was given, it is compared with the query ``understood``, whose names were resolved. They also differ in
+        what doesn't matter, such as a final ORDER BY. So there are two forms between them: as it was parsed and not
+        changed yet, and as its names were before they were resolved.
         """
         try:
+            if are_alike(self._as_given, understood):
+                return None
             if not are_alike(self._as_given, self._over(written_again(self._given_text), plan.tables)):
                 return "Spark plans it differently in the form it is parsed here"
             if not are_alike(self._over(plan.text_as_parsed, plan.tables), understood):
