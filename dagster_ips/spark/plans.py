@@ -10,7 +10,7 @@ from dagster_ips._compat import explained, origins_of_rdds
 from dagster_ips.core.lineage import RESULT
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.spark_plan import Node, PlanUnreadableError, elements, parse_plan
-from dagster_ips.spark.late import F
+from dagster_ips.spark.late import F, errors
 from dagster_ips.spark.settings import with_settings
 
 if TYPE_CHECKING:
@@ -61,7 +61,11 @@ def are_alike(one: DataFrame, other: DataFrame) -> bool:
 
 def _optimized(frame: DataFrame) -> str:
     """The optimized plan, with expressions numbered in the order in which they appear."""
-    tree, _, physical = explained(frame).partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")
+    try:
+        text = explained(frame)
+    except errors.PySparkException as error:  # It may compute what is constant.
+        raise PlanUnreadableError(str(error).partition("\n")[0]) from error
+    tree, _, physical = text.partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")
     if not physical:
         raise PlanUnreadableError(_CUT)
     numbers: dict[str, int] = {}

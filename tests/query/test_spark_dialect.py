@@ -399,7 +399,6 @@ def test_names_mean_the_same_to_spark_in_a_rewritten_query(lake: Lake) -> None:
 # In these, a name is resolved to something else than in Spark.
 MISREAD = r"""
 SELECT a, filter(array(b), A -> a > 1) AS f FROM t
-SELECT a, array_sort(array(b, c), (A, B) -> a - b) AS f FROM t
 SELECT a FROM t WHERE EXISTS (SELECT u.a AS b FROM u WHERE u.d = t.c AND b > 1)
 SELECT a FROM t WHERE c IN (SELECT u.a AS b FROM u WHERE u.d = b)
 SELECT a, b, c, s FROM t UNION ALL SELECT * FROM (SELECT x FROM v) AS q, (SELECT d, a FROM u) AS r JOIN t USING (a)
