@@ -484,8 +484,14 @@ def _simplify_equal(tree: exp.Select, calls: Sequence[exp.Coalesce]) -> None:
                 if not side or left.table != join.alias_or_name == right.table:
                     equal[left, right] = right if side == "RIGHT" else left
     for call in calls:
-        if len(call.expressions) == 1 and (found := equal.get((call.this, call.expressions[0]))) is not None:
-            call.replace(found.copy())
+        same = [equal.get((call.this, each)) for each in call.expressions]
+        left = [each for each, found in zip(call.expressions, same, strict=True) if found != call.this]
+        if not left:
+            call.replace(call.this)
+        elif len(same) == 1 and same[0] is not None:
+            call.replace(same[0].copy())
+        else:
+            call.set("expressions", left)
 
 
 def _read_no_columns(query: exp.Expr) -> None:

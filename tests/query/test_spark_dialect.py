@@ -401,7 +401,7 @@ MISREAD = r"""
 SELECT a, filter(array(b), A -> a > 1) AS f FROM t
 SELECT a FROM t WHERE EXISTS (SELECT u.a AS b FROM u WHERE u.d = t.c AND b > 1)
 SELECT a FROM t WHERE c IN (SELECT u.a AS b FROM u WHERE u.d = b)
-SELECT a, b, c, a AS d FROM t UNION ALL SELECT * FROM (SELECT x FROM v), (SELECT d, a FROM u) JOIN (SELECT a, b FROM t) USING (a)
+SELECT a, b, c FROM t UNION ALL SELECT * FROM (SELECT x FROM v), (SELECT d, a FROM u) JOIN (SELECT a FROM t) USING (a)
 SELECT t.a FROM (SELECT a, b, struct(a, b) AS u FROM t) AS t LEFT SEMI JOIN u ON t.b = u.a
 SELECT u.a FROM u WHERE EXISTS (SELECT 1 FROM (SELECT a, struct(b AS a) AS u FROM t) AS q WHERE u.a = q.a)
 SELECT s AS user, upper(user) AS x FROM t
