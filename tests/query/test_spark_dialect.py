@@ -412,7 +412,8 @@ SELECT s AS user, upper(user) AS x FROM t
 def test_a_name_that_spark_resolves_otherwise_is_noticed_and_others_are_not(lake: Lake) -> None:
     for name, rows in SOURCES.items():
         # Beside a range, Spark doesn't compute the rows while it plans.
-        lake.sql(f"SELECT q.* FROM (SELECT * FROM VALUES {rows}) AS q CROSS JOIN range(1)").createOrReplaceTempView(name)
+        computed = lake.sql(f"SELECT q.* FROM (SELECT * FROM VALUES {rows}) AS q CROSS JOIN range(1)")
+        computed.createOrReplaceTempView(name)
     noticed = []
     for text in NAMES + MISREAD:
         query = read(text)

@@ -203,8 +203,8 @@ class QueryRun:
             for name, each in names:
                 if name not in (None, each.name.lower()):
                     return plan.refusing(f"Spark calls {each.name} what is {name} in the form it is parsed here")
-            if why := self._why_read_otherwise(plan, understood):
-                return plan.refusing(why)
+            if misread := self._why_read_otherwise(plan, understood):
+                return plan.refusing(misread)
             kept = self._why_not_kept(plan, plan.grouping, result) if isinstance(plan.grouping, Grouping) else None
             if kept is not None:
                 return plan.without_grouping(kept)

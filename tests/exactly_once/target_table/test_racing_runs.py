@@ -156,7 +156,7 @@ def test_a_run_that_is_overtaken_each_time_says_so(runs: Runs, monkeypatch: pyte
     monkeypatch.setattr(publishing, "_MOST_ATTEMPTS", 2)
     before = runs.lake.rows("media.out")
     runs.lake.append(events([3]))
-    with pytest.raises(PublishError, match="each of 2 times .* let fewer of them run at once"):
+    with pytest.raises(PublishError, match=r"each of 2 times .* let fewer of them run at once"):
         runs.publish_while_others_commit(runs.capture("a"), times=2)
     assert runs.lake.rows("media.out") == before
     runs.publish(runs.capture("b"))
