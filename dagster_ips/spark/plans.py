@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Spark shortens long lists otherwise.
 _ALL_FIELDS = {"spark.sql.debug.maxToStringFields": "1000000"}
+# Otherwise Spark computes twice only what costs nothing: SELECT a + 1 AS b, b + 1 AS c would have another plan.
+_INLINED = {"spark.sql.optimizer.collapseProjectAlwaysInline": "true"}
 _CUT = "it is truncated"
 _GIVEN = {"ParallelCollectionRDD", "EmptyRDD"}
 _DRAWN = re.compile(r"(?P<depth>[ :+-]*)(?P<operator>[A-Za-z]\w*)(?P<rest>.*)", re.DOTALL)
@@ -54,7 +56,7 @@ def are_alike(one: DataFrame, other: DataFrame) -> bool:
     """
     if one.sameSemantics(other):
         return True
-    with with_settings(one.sparkSession, _ALL_FIELDS):
+    with with_settings(one.sparkSession, _ALL_FIELDS | _INLINED):
         optimized = [_optimized(frame) for frame in (one, other)]
     return optimized[0] == optimized[1]
 
