@@ -443,7 +443,8 @@ def _require_whole_partitions(table: str, partition_columns: Sequence[str], chan
 def _require_own_partitions(table: str, key_columns: Sequence[str], change: InputChange) -> None:
     """A run computes some of the asset's partitions, so what it replaces must be within them."""
     for taken in () if change.is_empty else change.taken:
-        missing = [column for column in key_columns if column not in taken.keys]
+        own = {key.lower() for key in taken.keys}  # Spark ignores case in column names.
+        missing = [column for column in key_columns if column.lower() not in own]
         if missing and taken.frame is not Frame.SOURCE and not change.holds_every_row_in(taken):
             raise FragmentOverwriteError(
                 table=table,
