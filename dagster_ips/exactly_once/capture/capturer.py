@@ -163,7 +163,7 @@ class Capturer:
             require_no_strange_rows(metadata, consumer, states, consent=request.consent, mode=decision.mode)
             if not _computes_named(partitions, decision):
                 others = partial(self._states_of_every_partition, request)
-                accepted = accepted_writes(metadata, consumer, states, request.consent, others=others)
+                accepted = accepted_writes(metadata, consumer, states, request.consent, others)
                 found = [each.with_states(partial(accepted.known_to, target=metadata)) for each in found]
         return ReadyToCapture(request, tuple(found), decision, accepted)
 

@@ -98,7 +98,6 @@ def accepted_writes(
     asset: str,
     states: Sequence[EdgeState],
     consent: Consent,
-    *,
     others: Callable[[], Iterable[EdgeState]] = tuple,
 ) -> Accepted:
     """What others wrote to the target since the ``states`` knew all of it, if ``consent`` covers it.
