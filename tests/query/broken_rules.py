@@ -101,11 +101,7 @@ RULES = {
     "a RIGHT JOIN after another isn't followed": (TREE, 'if side in ("RIGHT", "FULL"):', 'if side == "FULL":'),
     "a column with a subquery is no key": (TREE, "exp.Lambda) or expression.find(exp.Query):", "exp.Lambda):"),
     "equal values of two types are two": (TREE, "or not _are_alike(left, right):", "or False:"),
-    "USING's coalesce stays in a RIGHT JOIN": (
-        PLAN,
-        'in ("RIGHT", "FULL") for join in joins',
-        "in () for join in joins",
-    ),
+    "USING's coalesce is the right column in a RIGHT JOIN": (PLAN, 'right if side == "RIGHT" else left', "left"),
     "what is below is linear, too": (TERMS, "if why := why_not_linear(relation.node, changed):", "if why := None:"),
     "groups aren't linear": (TERMS, "if block.group or block.unkeyed:", "if False:"),
     "no aggregate of distinct values is combined": (
@@ -141,7 +137,7 @@ RULES = {
         "for scan in scans], distinct=True)",
         "for scan in scans[:1]], distinct=True)",
     ),
-    "what was grouped is taken off as it was": (PLAN, "before if source in changed else after", "after"),
+    "what was grouped is taken off as it was": (LIMITS, "(before if source in changed else after)", "after"),
     "what was grouped is read as it was only where it can be": (PLAN, "if is_known else None", "if True else None"),
     "no extreme is made of keys of what is grouped": (PLAN, "if not keys or found.has_extremes:", "if not keys:"),
     "a group's column is computed of kept ones alone": (
