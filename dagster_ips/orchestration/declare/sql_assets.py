@@ -39,6 +39,11 @@ else:  # sqlglot is imported only when a sql_asset is declared.
 
 _LAYOUT = 5
 """Increased when the tables of the same query get another layout."""
+_NO_INPUTS = """
+    arg_dict bool conf config context dict float input input_arg_dict int meta output output_arg_dict str type
+"""
+_RESERVED = frozenset(_NO_INPUTS.split())
+"""Names that Dagster (1.13) allows for no input, beside Python's keywords."""
 
 
 def sql_asset(  # noqa: PLR0913  # independent parameters
@@ -227,14 +232,6 @@ def _inputs(asset: str, upstreams: Sequence[dg.AssetKey]) -> dict[str, dg.AssetK
     return inputs
 
 
-# Names that Dagster allows for no input.
-_RESERVED = frozenset(
-    (
-        *("arg_dict", "bool", "conf", "config", "context", "dict", "float", "input", "input_arg_dict", "int", "meta"),
-        *("output", "output_arg_dict", "str", "type"),
-    )
-)
-
-
 def _is_reserved(name: str) -> bool:
+    """Whether Dagster allows no input of that name."""
     return name in _RESERVED or keyword.iskeyword(name)
