@@ -234,7 +234,7 @@ class IcdcView:
     def loses_rows(self, columns: Sequence[str], compared: Collection[str] = ()) -> bool:
         """Whether a row ``went``, of which only ``columns`` are needed from now on. For SQL assets.
 
-        If rows have to be compared, they are compared by these columns alone: ``came`` and ``went`` then have no others.
+        If rows have to be compared, they are compared by these alone; ``came`` and ``went`` have no others then.
 
         It runs a job only if files changed whose rows may all be the same. Spark caches the rows that it finds: by the
         files that they are in, it would take them for far more when it plans joins. For the columns ``compared``, it
