@@ -15,7 +15,6 @@ from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.change_set import ChangeSet
-from dagster_ips.core.history_place import Everywhere
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quoted
 from dagster_ips.errors import DeclarationError, UnorderedColumnError
@@ -501,7 +500,7 @@ class IcdcView:
             table=f"{self._catalog}.{self._captured.source.table}",
             icdc_table=self._name_in_plans,
             is_asked=self._taken.is_asked,
-            began_late=self._captured.tracked.start is not Everywhere.ALL,
+            began_late=self._captured.began_late,
             is_later_part=self._captured.capture.bite is not None and self._captured.capture.bite.first > 0,
             known=self._known,
             types={each.name: each.kind for each in self._captured.source.struct.fields if isinstance(each.kind, str)},

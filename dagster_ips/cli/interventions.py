@@ -13,6 +13,7 @@ from dagster_ips.core.history_place import Everywhere, Place
 from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.errors import InstanceError, StateUnreadableError
 from dagster_ips.exactly_once.administration import Rewind
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 
@@ -25,6 +26,7 @@ def reset(  # noqa: PLR0913  # one per option
     tracked = known.tracked(upstream)
     edge = Edge(known.consumer.name, tracked.upstream)
     _require_idle(workplace, known, edge)
+    _require_no_rows_twice(workplace, known, tracked, edge)
     then = (
         "the next run computes its whole table"
         if tracked.start is Everywhere.ALL
@@ -90,6 +92,27 @@ def _require_idle(workplace: Workplace, known: KnownConsumer, edge: Edge) -> Non
     except StateUnreadableError:
         states = []
     workplace.require_idle(known, states)
+
+
+def _require_no_rows_twice(workplace: Workplace, known: KnownConsumer, tracked: TrackedInput, edge: Edge) -> None:
+    """Fail if the next run would begin at a start before what is consumed, and add rows that the table has already."""
+    begins_earlier = tracked.start not in (Everywhere.ALL, Everywhere.LATEST)
+    if begins_earlier and not known.may_repeat and _has_consumed(workplace, edge):
+        raise InstanceError(
+            problem=f"After a reset, {edge.consumer} would begin again at {tracked.start}. Its runs add rows to its "
+            "table, so rows that it has already would be there twice.",
+            remedy=f"Materialize {edge.consumer} with the run tag dagster_ips/mode=full to compute all rows anew. Or, "
+            'to skip what has not been consumed yet, declare start="latest" before the reset.',
+        )
+
+
+def _has_consumed(workplace: Workplace, edge: Edge) -> bool:
+    """Whether anything is known to be consumed; of a state that can't be read, nothing is known."""
+    try:
+        state = workplace.store.get(edge)
+    except StateUnreadableError:
+        return False
+    return state.file_set is not None or (state.committed is not None and not state.is_beginning)
 
 
 def _ask(*, yes: bool) -> None:

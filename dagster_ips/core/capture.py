@@ -120,7 +120,7 @@ class EdgeState:
     watermark up to which the target's rows were computed: the next capture ends there. Otherwise, rows that came before
     it and went after it would stay in the target unnoticed. ``left_out`` are keys of which nothing was consumed, even
     up to ``committed``, because they had no partition. ``division`` is what the edge's partition key meant at that
-    time; None without partitions, or if unknown.
+    time; None without partitions, or if unknown. ``began_late`` says that nothing before a starting point was consumed.
 
     Example:
         >>> EdgeState(Edge("playback_daily", "playback")).next_number
@@ -139,6 +139,7 @@ class EdgeState:
     reread_to: Watermark | None = None
     left_out: frozenset[str] = frozenset()
     division: str | None = None
+    began_late: bool = False
 
     @property
     def has_begun(self) -> bool:
@@ -227,7 +228,16 @@ class EdgeState:
 
     def _having_consumed(self, what: Capture | Stamp) -> EdgeState:
         """The state when ``what`` is consumed; if its left-out keys are unknown, nothing is, and all is recomputed."""
-        now = replace(self, committed=None, file_set=None, left_out=frozenset(), is_beginning=False, reread_to=None)
+        began_late = what.mode is Mode.INCREMENTAL and (self.began_late or self.is_beginning)
+        now = replace(
+            self,
+            committed=None,
+            file_set=None,
+            left_out=frozenset(),
+            is_beginning=False,
+            reread_to=None,
+            began_late=began_late,
+        )
         if what.left_out is None:
             return now
         committed, file_set = consumed_after(what.from_exclusive, what.to_inclusive, what.bite)
@@ -248,4 +258,5 @@ class EdgeState:
             voided=number,
             interventions=kept,
             reread_to=self.holds_up_to if after is not None else None,
+            began_late=self.began_late,
         )

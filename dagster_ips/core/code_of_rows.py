@@ -55,6 +55,8 @@ OTHER_DECLARATION = "another declaration"
 """The ``declared`` of rows of which only this is known: the snapshots that had its text have expired."""
 ALL_ROWS_EACH_TIME = "all rows in each run"
 """The ``declared`` of rows of an asset without incremental inputs: up to where they include a change is unknown."""
+FROM_A_START = " from a start"
+"""How the ``declared`` of rows ends that lack what the inputs had before ``start=``."""
 UNDECLARED = Maker()
 """Continues with any rows."""
 
@@ -74,7 +76,7 @@ def not_made_by(makings: Mapping[str | None, Making], maker: Maker, partitions: 
     """
     for partition in partitions:
         making = makings.get(partition, makings.get(None, Making()))
-        is_another = None not in (making.declared, maker.declared) and making.declared != maker.declared
+        is_another = None not in (making.declared, maker.declared) and _differ(making.declared, maker.declared)
         if is_another and (making.declared == ALL_ROWS_EACH_TIME or not maker.keeps_more):
             return f"its rows were written with {making.declared}, and it is declared with {maker.declared} now"
         if maker.code is None:
@@ -84,6 +86,36 @@ def not_made_by(makings: Mapping[str | None, Making], maker: Maker, partitions: 
         if making.codes != (maker.code,):
             return "another code version produced its rows, so changes can't be added to them now"
     return None
+
+
+def began_at_start(declared: str | None) -> bool:
+    """Whether rows so ``declared`` lack what the inputs had before ``start=``."""
+    return declared is not None and declared.endswith(FROM_A_START)
+
+
+def going_on_with(declared: str | None, before: Making | None) -> str | None:
+    """How rows are ``declared`` if they are added to those of ``before``; None if these are all recomputed.
+
+    Rows from before a start are still left out when ``start=`` isn't declared any more.
+
+    Example:
+        >>> going_on_with("append() of a", Making(declared="append() of a from a start"))
+        'append() of a from a start'
+        >>> going_on_with("append() of a from a start", None)
+        'append() of a'
+    """
+    if declared is None:
+        return None
+    every = declared.removesuffix(FROM_A_START)
+    if before is None:
+        return every
+    is_unknown = before.declared in (None, OTHER_DECLARATION)
+    began = began_at_start(before.declared) or (is_unknown and began_at_start(declared))
+    return every + FROM_A_START if began else every
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    return (one or "").removesuffix(FROM_A_START) != (other or "").removesuffix(FROM_A_START)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +198,8 @@ def older_rows(
     for partition, making in makings.items():
         others = [each for each in making.codes if code is not None and each != code]
         since = changes.get(making.schema_id, ColumnChanges())
-        is_other = None not in (declared, making.declared) and making.declared != declared
+        is_known = declared is not None and making.declared is not None
+        is_other = is_known and making.declared not in (declared, (declared or "").removesuffix(FROM_A_START))
         if others or is_other or since != ColumnChanges():
             codes |= dict.fromkeys(others)
             declarations |= dict.fromkeys([making.declared] if making.declared and is_other else [])

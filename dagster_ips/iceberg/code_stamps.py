@@ -17,6 +17,7 @@ from dagster_ips.core.code_of_rows import (
     ColumnChanges,
     Making,
     OlderRows,
+    going_on_with,
     older_rows,
 )
 from dagster_ips.core.target import is_older
@@ -193,7 +194,7 @@ def _value(before: Making | None, code: str | None, declared: str | None, partit
     making = (before or Making()).gone_on_by(code)
     value: dict[str, Any] = {"codes": list(making.codes)}
     if declared is not None:
-        value["declared"] = declared
+        value["declared"] = going_on_with(declared, before)
     if before is not None:
         value["schema"] = making.schema_id
     return value | ({"partitions": list(partitions)} if partitions else {})

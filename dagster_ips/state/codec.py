@@ -75,6 +75,7 @@ def _edge_state(value: dict[str, Any]) -> EdgeState:
         is_beginning=bool(value.get("is_beginning", False)),
         left_out=frozenset(value.get("left_out", ())),
         division=value.get("division"),
+        began_late=bool(value.get("began_late", False)),
         interventions=tuple(_intervention(each) for each in value.get("interventions", ())),
     )
 

@@ -250,6 +250,43 @@ def test_an_asset_that_starts_at_latest_leaves_out_earlier_rows_and_says_so(term
     assert lake.rows("media.since") == Counter(events(range(8)))
 
 
+SINCE = """
+import dagster as dg
+import dagster_ips as ips
+
+@dg.asset(ins={"playback": ips.incremental(start="START")}, metadata=ips.append() | ips.table("media.since"))
+def since(playback):
+    return playback.added
+"""
+
+
+def test_a_reset_that_would_add_rows_twice_is_refused(terminal: Terminal) -> None:
+    lake, instance, text = terminal.lake, terminal.instance, terminal.file.read_text().replace("))", "), since)")
+
+    def beginning(start: str) -> dg.Definitions:
+        terminal.file = terminal.file.with_name(f"since_{start.replace('-', '_')}.py")
+        terminal.file.write_text(f"{SINCE.replace('START', start)}\n{text}")
+        scope: dict[str, Any] = {}
+        exec(compile(terminal.file.read_text(), str(terminal.file), "exec"), scope)  # noqa: S102  # as Dagster loads it
+        definitions: dg.Definitions = scope["defs"]
+        return definitions
+
+    lake.create_playback(events(range(3)))
+    definitions = beginning("2001-01-01")
+    terminal.says("reset", "since", "--why", "nothing is consumed yet", "--yes")
+    materialize(definitions, instance, "since")
+    before = terminal.status("since")
+    assert "would be there twice" in terminal.refuses("reset", "since", "--why", "a test", "--yes")
+    assert terminal.status("since") == before
+    lake.append(events([3]))
+    definitions = beginning("latest")
+    terminal.says("reset", "since", "--why", "skip event 3", "--yes")
+    materialize(definitions, instance, "since")
+    lake.append(events([4]))
+    materialize(definitions, instance, "since")
+    assert lake.rows("media.since") == Counter(events([0, 1, 2, 4]))
+
+
 @pytest.mark.parametrize("start", ["newest", "", "2026-13-01", 1.5])
 def test_an_invalid_start_is_refused_when_the_definitions_load(start: str) -> None:
     with pytest.raises(IpsError, match="isn't a place in a table's history"):

@@ -14,7 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 import dagster_ips as ips
 from dagster_ips import view
+from dagster_ips.cli.context import Workplace
 from dagster_ips.errors import DeclarationError, RemovedRowsError
+from dagster_ips.orchestration.run.known_consumers import known_consumers
 from tests.histories.handmade import add_column_with_default
 from tests.histories.table import HistoryTable, Shape
 from tests.histories.values import Column
@@ -108,6 +110,53 @@ def test_a_removed_row_that_may_never_have_been_counted_is_not_subtracted(
     with pytest.raises(RemovedRowsError, match="rows from before start= aren't counted"):
         materialize(definitions, instance, "counted")
     assert [(row.k, row.n) for row in lake.sql("SELECT k, n FROM lake.media.counted").collect()] == [("g", 1)]
+
+
+@pytest.mark.parametrize("is_first_run_empty", [False, True])
+def test_rows_from_before_a_start_are_still_missing_once_the_start_is_left_out(
+    lake: Lake, instance: dg.DagsterInstance, *, is_first_run_empty: bool
+) -> None:
+    def counting(**start: str) -> dg.Definitions:
+        @dg.asset(
+            ins={"up": ips.incremental(**start)},
+            metadata=ips.combine(on=["k"], aggregates={"n": "count(*)"}) | ips.table("media.counted"),
+        )
+        def counted(up: ips.IcdcView) -> DataFrame:
+            return up.weighted
+
+        return of(lake, counted)
+
+    def older(definitions: dg.Definitions) -> str:
+        workplace = Workplace(known_consumers(definitions), (), [definitions], instance)
+        return str(workplace.older_rows(workplace.consumer("counted")))
+
+    def counts() -> list[int]:
+        return [row.n for row in lake.sql("SELECT n FROM lake.media.counted").collect()]
+
+    lake.sql("CREATE TABLE lake.media.up USING iceberg AS SELECT * FROM VALUES ('g', 1), ('g', 2) AS v(k, id)")
+    late, every = counting(start="latest"), counting()
+    materialize(late, instance, "counted")
+    assert older(late) == "None"
+    if is_first_run_empty:
+        assert counts() == []
+    else:
+        lake.sql("INSERT INTO lake.media.up VALUES ('g', 3)")
+        materialize(late, instance, "counted")
+    lake.sql("INSERT INTO lake.media.up VALUES ('g', 4), ('g', 5)")
+    result = materialize(every, instance, "counted")
+    (event,) = result.get_asset_materialization_events()
+    assert "a start that was declared before" in str(event.materialization.metadata["up: began at"].value)
+    assert is_first_run_empty or "from a start, and is declared with" in older(every)
+    before = counts()
+    lake.sql("DELETE FROM lake.media.up WHERE id = 1")
+    with pytest.raises(RemovedRowsError, match="rows from before start= aren't counted"):
+        materialize(every, instance, "counted")
+    assert counts() == before
+    materialize(every, instance, "counted", tags={"dagster_ips/mode": "full"})
+    assert (older(every), counts()) == ("None", [before[0] + 1])
+    lake.sql("DELETE FROM lake.media.up WHERE id = 2")
+    materialize(every, instance, "counted")
+    assert counts() == before
 
 
 def test_more_changed_partitions_than_a_condition_lists_are_replaced_and_no_others(

@@ -28,7 +28,7 @@ class CapturedInput:
     table's snapshots of what was live before and after, if rows may have been removed. ``unmapped`` are examples of
     values that belong to no partition. ``of_any`` are the rows of any partition, to be counted by the values of
     ``columns``; None if no count is needed. ``accepted`` is what others wrote to the consumer's table and a person
-    accepts.
+    accepts. ``began_late`` says that rows from before a ``start`` were left out, even if none is declared any more.
     """
 
     tracked: TrackedInput
@@ -42,6 +42,7 @@ class CapturedInput:
     of_any: Predicate | None = None
     unmapped: tuple[str, ...] = ()
     accepted: Accepted = field(default_factory=Accepted)
+    began_late: bool = False
 
     @property
     def capture(self) -> Capture:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode
-from dagster_ips.core.code_of_rows import Maker, not_made_by
+from dagster_ips.core.code_of_rows import Making, began_at_start, not_made_by
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.history_place import Everywhere
 from dagster_ips.core.mode_decision import ModeDecision, decide_mode
 from dagster_ips.core.partials_property import PARTIALS
 from dagster_ips.core.policy import OnUnmapped
@@ -151,11 +152,13 @@ class Capturer:
             named_by_person=partitions is not None and partitions.named_by_person,
             taken_from=taken_from,
         )
+        made: Mapping[str | None, Making] = {}
         if decision.mode is Mode.INCREMENTAL:
             require_known_publications(
                 request.target, [(edge.state, edge.history) for of_input in settled for edge in of_input]
             )
-            decision = decision.or_full(_made_otherwise(metadata, request.maker, states))
+            made = _made(metadata, states)
+            decision = decision.or_full(not_made_by(made, request.maker, made))
             if partitions is None:
                 decision = decision.or_full(_made_by_partitions(metadata, states))
         accepted = Accepted()
@@ -165,7 +168,10 @@ class Capturer:
                 others = partial(self._states_of_every_partition, request)
                 accepted = accepted_writes(metadata, consumer, states, request.consent, others)
                 found = [each.with_states(partial(accepted.known_to, target=metadata)) for each in found]
-        return ReadyToCapture(request, tuple(found), decision, accepted)
+        began_late = any(state.began_late for state in states) or any(
+            began_at_start(each.declared) for each in made.values()
+        )
+        return ReadyToCapture(request, tuple(found), decision, accepted, began_late)
 
     def take(self, ready: ReadyToCapture, *, run_id: str) -> tuple[CapturedInput, ...]:
         """Capture what changed up to the heads of the inputs' sources: the second half of ``capture``.
@@ -239,6 +245,7 @@ class Capturer:
             of_any=self._rows_of_any(tracked, source, share, each.line),
             unmapped=each.line.looked.unmapped if each.line else (),
             accepted=ready.accepted if decision.mode is Mode.INCREMENTAL else Accepted(),
+            began_late=ready.began_late or tracked.start is not Everywhere.ALL,
         )
 
     def _input(
@@ -401,14 +408,13 @@ def _computes_named(partitions: RunPartitions | None, decision: ModeDecision) ->
     return decision.mode is Mode.FULL and partitions is not None and partitions.named_by_person
 
 
-def _made_otherwise(target: TableMetadata | None, maker: Maker, states: Sequence[EdgeState]) -> str | None:
-    """Why ``maker`` can't continue from the target's rows; None if it can."""
+def _made(target: TableMetadata | None, states: Sequence[EdgeState]) -> dict[str | None, Making]:
+    """How the target's rows were made, by partition, of those of ``states`` that have consumed anything."""
     if target is None or target.head_snapshot_id() is None:
-        return None
+        return {}
     known = makings(target)
     begun = [state for state in states if state.committed or state.file_set]
-    made = {state.edge.partition: making_of(target, known, state.edge.partition, state.target) for state in begun}
-    return not_made_by(made, maker, made)
+    return {state.edge.partition: making_of(target, known, state.edge.partition, state.target) for state in begun}
 
 
 def _as_divided_now(

@@ -76,13 +76,15 @@ class InputToCapture:
 class ReadyToCapture:
     """A consumer before it captures what was requested, and the mode in which it captures.
 
-    ``accepted`` is what others wrote to the target and a person accepts.
+    ``accepted`` is what others wrote to the target and a person accepts. ``began_late`` says that some of its rows were
+    made from a ``start`` on.
     """
 
     request: CaptureRequest
     inputs: tuple[InputToCapture, ...]
     decision: ModeDecision
     accepted: Accepted = field(default_factory=Accepted)
+    began_late: bool = False
 
     def with_sources(self, sources: Sequence[TableMetadata]) -> ReadyToCapture:
         """A copy that captures up to the heads of ``sources``, one for each input."""

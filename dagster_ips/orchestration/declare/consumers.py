@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import dagster as dg
 from dagster import DagsterInstance
 
-from dagster_ips.core.code_of_rows import UNDECLARED, Maker
+from dagster_ips.core.code_of_rows import FROM_A_START, UNDECLARED, Maker
 from dagster_ips.core.history_place import Everywhere
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.policy import OnRemoved
@@ -265,7 +265,8 @@ def _maker(
     keeps = any(
         each.policies.on_removed is OnRemoved.IGNORE or each.start is not Everywhere.ALL for each in inputs.values()
     )
-    return Maker(f"{writes} of {', '.join(followed)}", code, keeps)
+    began = FROM_A_START if any(each.start is not Everywhere.ALL for each in inputs.values()) else ""
+    return Maker(f"{writes} of {', '.join(followed)}{began}", code, keeps)
 
 
 def _followed(tracked: TrackedInput, mapping: str | None) -> str:

@@ -177,8 +177,10 @@ def _origins(report: RunReport) -> dict[str, Any]:
             shown[f"{name}: rows outside all partitions"] = ", ".join(view.captured.unmapped)
         if view.captured.share.bite:
             shown[f"{name}: bite"] = str(view.captured.share.bite)
-        if capture.mode is Mode.INCREMENTAL and view.captured.tracked.start is not Everywhere.ALL:
-            text = f"{view.captured.tracked.start}: earlier rows are in the table only if a full run has computed them"
+        if capture.mode is Mode.INCREMENTAL and view.captured.began_late:
+            now = view.captured.tracked.start
+            began = "a start that was declared before" if now is Everywhere.ALL else str(now)
+            text = f"{began}: earlier rows are in the table only if a full run has computed them"
             shown[f"{name}: began at"] = text
     if report.lookups:
         shown["ignored changes of"] = ", ".join(report.lookups)
