@@ -12,6 +12,7 @@ from dagster_ips.core.intervention import Intervention, InterventionKind
 from dagster_ips.core.watermark import Watermark, is_certainly_before
 
 _KEPT_INTERVENTIONS = 5
+_KEPT_REPLACED = 20
 
 
 class Mode(StrEnum):
@@ -121,6 +122,7 @@ class EdgeState:
     it and went after it would stay in the target unnoticed. ``left_out`` are keys of which nothing was consumed, even
     up to ``committed``, because they had no partition. ``division`` is what the edge's partition key meant at that
     time; None without partitions, or if unknown. ``began_late`` says that nothing before a starting point was consumed.
+    ``replaced`` are the ends of captures whose place ``in_flight`` took: their runs may still be at work.
 
     Example:
         >>> EdgeState(Edge("playback_daily", "playback")).next_number
@@ -140,6 +142,7 @@ class EdgeState:
     left_out: frozenset[str] = frozenset()
     division: str | None = None
     began_late: bool = False
+    replaced: tuple[Watermark, ...] = ()
 
     @property
     def has_begun(self) -> bool:
@@ -193,9 +196,17 @@ class EdgeState:
         """This state, or ``intervened``, the one that a person set, if this one was written without knowledge of it."""
         return intervened if intervened is not None and intervened.voided > self.voided else self
 
-    def with_in_flight(self, capture: Capture) -> EdgeState:
-        """The state when a run begins to work on ``capture``."""
-        return replace(self, in_flight=capture)
+    def with_in_flight(self, capture: Capture, *, beside: EdgeState | None = None) -> EdgeState:
+        """The state when a run begins to work on ``capture``; ``beside`` is what others stored in the meantime."""
+        ends = {end for end in (beside or self).being_read if end != capture.to_inclusive}
+        kept = sorted(ends, key=lambda end: end.position)[-_KEPT_REPLACED:]
+        return replace(self, in_flight=capture, replaced=tuple(kept))
+
+    @property
+    def being_read(self) -> tuple[Watermark, ...]:
+        """Up to where runs may be reading."""
+        end = self.in_flight.to_inclusive if self.in_flight else None
+        return (*self.replaced, *([end] if end is not None else []))
 
     def without(self, capture: Capture) -> EdgeState:
         """The state when ``capture`` isn't worked on any more; another capture in flight stays in flight."""
@@ -237,11 +248,18 @@ class EdgeState:
             is_beginning=False,
             reread_to=None,
             began_late=began_late,
+            replaced=self._replaced_beyond(what.to_inclusive),
         )
         if what.left_out is None:
             return now
         committed, file_set = consumed_after(what.from_exclusive, what.to_inclusive, what.bite)
         return replace(now, committed=committed, file_set=file_set, left_out=what.left_out, division=what.division)
+
+    def _replaced_beyond(self, end: Watermark | None) -> tuple[Watermark, ...]:
+        """The ends of replaced captures that aren't certainly before ``end``; others can't be published any more."""
+        if end is None:
+            return self.replaced
+        return tuple(each for each in self.replaced if not is_certainly_before(each.position, end.position))
 
     def with_intervention(
         self, kind: InterventionKind, after: Watermark | None, *, who: str, why: str, at_ms: int

@@ -7,6 +7,8 @@ import json
 import re
 from dataclasses import dataclass
 
+ARROW = " ← "
+
 
 @dataclass(frozen=True, slots=True)
 class Edge:
@@ -47,7 +49,7 @@ class Edge:
 
     def __str__(self) -> str:
         of = f"[{self.partition}]" if self.partition is not None else ""
-        return f"{self.consumer}{of} ← {self.upstream}"
+        return f"{self.consumer}{of}{ARROW}{self.upstream}"
 
 
 def _slug(key: str) -> str:

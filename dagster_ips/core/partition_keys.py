@@ -143,6 +143,9 @@ class PartitionKeys(Protocol):
     def lacks_any(self, landmarks: Collection[str]) -> bool:
         """Whether any of the partitions that existed when the ``landmarks`` were taken is gone now."""
 
+    def dynamic(self) -> frozenset[str]:
+        """Those of ``known`` that someone added, and may delete and add again."""
+
     def to_be_added(self, keys: Collection[str]) -> frozenset[str]:
         """Those of ``keys`` that get a partition only when someone adds it; others have one, or will as time passes."""
 
@@ -168,6 +171,10 @@ class Slicing(Protocol):
     @property
     def sharing(self) -> frozenset[str]:
         """The present partitions of the consumer that may be computed from keys that other partitions use too."""
+
+    @property
+    def dynamic(self) -> frozenset[str]:
+        """The present partitions of the consumer that take only their own keys, and that someone may delete."""
 
     def taken_by(self, consumer_key: str) -> frozenset[str]:
         """The upstream's keys from whose rows a partition of the consumer is computed."""

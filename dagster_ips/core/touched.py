@@ -78,7 +78,8 @@ class LineState:
     partition yet. ``partitions`` are the consumer's partitions at that time, as far as they share keys; None if
     unknown. ``landmarks`` are the landmarks of the upstream's partitions at that time; None if none are kept.
     ``division`` says what the keys of the upstream and of the consumer mean; None if an earlier release wrote the
-    state.
+    state. ``dynamic`` are the consumer's partitions that there ever were, as far as they take their own keys and can be
+    deleted: a partition that comes back still has its rows.
     """
 
     edge: Edge
@@ -91,6 +92,7 @@ class LineState:
     partitions: frozenset[str] | None = None
     landmarks: frozenset[str] | None = None
     division: str | None = None
+    dynamic: frozenset[str] = frozenset()
 
     @property
     def unmapped(self) -> tuple[str, ...]:
@@ -205,7 +207,10 @@ class LineState:
         """
         seen = [state.committed for state in states if state.committed is not None]
         # A run in flight will soon have consumed what it captured.
-        reading = [state.in_flight.to_inclusive for state in states if state.in_flight is not None]
+        reading = [
+            *(state.in_flight.to_inclusive for state in states if state.in_flight is not None),
+            *(end for state in states for end in state.replaced),
+        ]
 
         def is_needed(each: Unread) -> bool:
             return each.is_live or any(to is None or self._is_unseen(each.changed, to) for to in (*seen, *reading))

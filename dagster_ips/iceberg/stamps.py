@@ -13,7 +13,7 @@ from typing import Any
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
-from dagster_ips.core.edge import Edge
+from dagster_ips.core.edge import ARROW, Edge
 from dagster_ips.core.file_set import Bite
 from dagster_ips.core.ownership import ACCEPTED, ASSET, ATTEMPT, EDGE, Published, live_rows
 from dagster_ips.core.target import TargetHistory
@@ -150,6 +150,24 @@ def partitions_ever_stamped(metadata: TableMetadata, line: Edge, division: str) 
     stamped = [each for each in metadata.ancestry().snapshots if EDGE + line.id in each.summary]
     of_division = [each for each in stamped if _is_divided_by(division, each.summary[EDGE + line.id])]
     return frozenset(key for each in of_division for key in stamped_partitions(each, line) if key is not None)
+
+
+def partitions_of_others(metadata: TableMetadata, consumer: str) -> frozenset[str] | None:
+    """The partitions with stamps of other consumers in ``main``: the table was theirs before it was ``consumer``'s.
+
+    None if the stamps have expired, or the others had no partitions: any partition may have rows of theirs then.
+    """
+    found: set[str] = set()
+    is_of_others = metadata.properties.get(ASSET, consumer) != consumer
+    for snapshot in metadata.ancestry().snapshots:
+        for name, text in snapshot.summary.items():
+            if name.startswith(EDGE) and json.loads(text)["edge"].partition(ARROW)[0] != consumer:
+                stamped = _read_by_partition(json.loads(text))
+                if not stamped:
+                    return None
+                is_of_others = True
+                found.update(stamped)
+    return None if is_of_others and not metadata.ancestry().is_whole else frozenset(found)
 
 
 def last_divided_otherwise(metadata: TableMetadata, line: Edge, division: str | None) -> TargetMark | None:

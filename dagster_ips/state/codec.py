@@ -25,6 +25,8 @@ lacks what a person's interventions leave. Version 2 lacks what a capture knows 
 had no partition, and version 4 what a key meant."""
 
 LINE_VERSION = 2
+_SELDOM = ("began_late", "replaced")
+"""What most edge states don't have: it is left out there."""
 
 
 def encode(state: EdgeState) -> str:
@@ -35,7 +37,8 @@ def encode(state: EdgeState) -> str:
         >>> decode(encode(state), Edge("playback_daily", "playback")) == state
         True
     """
-    return json.dumps({"version": EDGE_VERSION, **asdict(state)}, separators=(",", ":"), default=sorted)
+    value = {name: each for name, each in asdict(state).items() if each or name not in _SELDOM}
+    return json.dumps({"version": EDGE_VERSION, **value}, separators=(",", ":"), default=sorted)
 
 
 def decode(text: str, edge: Edge) -> EdgeState:
@@ -76,6 +79,7 @@ def _edge_state(value: dict[str, Any]) -> EdgeState:
         left_out=frozenset(value.get("left_out", ())),
         division=value.get("division"),
         began_late=bool(value.get("began_late", False)),
+        replaced=tuple(Watermark(**each) for each in value.get("replaced", ())),
         interventions=tuple(_intervention(each) for each in value.get("interventions", ())),
     )
 
@@ -136,6 +140,7 @@ def encode_line(state: LineState) -> str:
         "strays": [{"path": path, **asdict(state.strays[path])} for path in sorted(state.strays)],
         "knows_keys_to_come": state.knows_keys_to_come,
         "partitions": None if state.partitions is None else sorted(state.partitions),
+        **({"dynamic": sorted(state.dynamic)} if state.dynamic else {}),
         "landmarks": None if state.landmarks is None else sorted(state.landmarks),
         "division": state.division,
         "unread": [{**asdict(each), "paths": paths} for each, paths in unread.items()],
@@ -177,6 +182,7 @@ def _line_state(value: Mapping[str, Any]) -> LineState:
         strays=_strays(value),
         knows_keys_to_come=value["version"] > 1 and bool(value["knows_keys_to_come"]),
         partitions=None if (there := value.get("partitions")) is None else frozenset(there),
+        dynamic=frozenset(value.get("dynamic", ())),
         landmarks=None if (marks := value.get("landmarks")) is None else frozenset(marks),
         division=value.get("division"),
     )

@@ -186,14 +186,11 @@ class Capturer:
         for each, read in zip(ready.inputs, reads, strict=True):
             captured.append(self._captured(ready, each, read, run_id=run_id, started=started))
             started = time.monotonic()
+        taken = {capture.edge: capture for each in captured for capture in each.captures}
+        states = {state.edge: state for each in ready.inputs for state in each.states}
+        now = self._states(list(taken), ready.request.asked_for)
         with effect(Effect.RECORD_CAPTURE):
-            self.store.set(
-                *(
-                    state.with_in_flight(capture)
-                    for taken, each in zip(captured, ready.inputs, strict=True)
-                    for capture, state in zip(taken.captures, each.states, strict=True)
-                )
-            )
+            self.store.set(*(states[edge].with_in_flight(taken[edge], beside=now[edge]) for edge in taken))
         return tuple(captured)
 
     def _read(self, ready: ReadyToCapture) -> tuple[ModeDecision, list[_Read]]:

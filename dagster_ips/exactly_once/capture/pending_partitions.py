@@ -26,7 +26,7 @@ from dagster_ips.exactly_once.capture.unread_history import being_read, needs_of
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import histories_of
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import last_divided_otherwise, partitions_read, taken_back
+from dagster_ips.iceberg.stamps import last_divided_otherwise, partitions_of_others, partitions_read, taken_back
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.state.store import EdgeStore
 
@@ -77,8 +77,9 @@ class PartitionWatch:
         """
         if known.scanned is None or not may_lack_rows(line, known.scanned, source, tracked.ref):
             return
-        read = self._being_read(self._every_state(line.edge, tracked))
-        after = with_rows_read(line, known.scanned, source, tracked, read)
+        after = line
+        for read in _being_read(self._states_ever(line, tracked)):
+            after = with_rows_read(after, known.scanned, source, tracked, read)
         if after != line:
             with effect(Effect.RECORD_LOOK):
                 self.store.set_line(after)
@@ -148,10 +149,12 @@ class PartitionWatch:
         if known.scanned is None and line.scanned is not None:
             line = self._with_consumed(line, tracked)
         elif known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
-            states = self._every_state(line.edge, tracked)
-            for read in (self._being_read(states), self._read_up_to(line.edge, states, slicing)):
+            states = self._states_ever(line, tracked)
+            for read in (*_being_read(states), self._read_up_to(line.edge, states, slicing)):
                 line = with_rows_read(line, known.scanned, source, tracked, read)
         line = self._with_newcomers(line, tracked, source)
+        if not slicing.dynamic <= line.dynamic:
+            line = replace(line, dynamic=line.dynamic | slicing.dynamic)
         back = self._taken_back(line.edge, slicing)
         line = with_taken_back(line, slicing, *back)
         made_of = slicing.made_of_each(line.touched)
@@ -193,11 +196,6 @@ class PartitionWatch:
         histories = histories_of(self.storage, self.target, states.values())
         return back, [settle(state, histories.get(state.edge)) for state in states.values()]
 
-    def _being_read(self, states: Mapping[str, EdgeState]) -> dict[str, Watermark | None]:
-        """Up to where each partition has read once a run in flight is done; that run may be dead."""
-        captured = {key: state.in_flight.to_inclusive for key, state in states.items() if state.in_flight}
-        return {key: to for key, to in captured.items() if to is not None}
-
     def _read_up_to(self, line: Edge, states: Mapping[str, EdgeState], slicing: Slicing) -> dict[str, Watermark | None]:
         """Up to where each partition has read, None where that is unknown.
 
@@ -231,7 +229,7 @@ class PartitionWatch:
         """``line`` after the first look, with the partitions that were computed before it.
 
         All their rows may be gone by now, so that no file shows them. If the table was divided otherwise before, its
-        rows may be of any partition.
+        rows may be of any partition. If it was another asset's, that asset's partitions may have rows.
         """
         slicing, scanned = tracked.slicing, line.scanned
         assert slicing is not None  # noqa: S101  # as above
@@ -241,6 +239,9 @@ class PartitionWatch:
         consumed |= self._read_up_to(line.edge, states, slicing).keys()
         if self.target is not None and last_divided_otherwise(self.target, line.edge, slicing.division):
             consumed |= states.keys()
+        if self.target is not None:
+            others = partitions_of_others(self.target, self.consumer)
+            consumed |= states.keys() if others is None or others - states.keys() else others
         keys = frozenset[str]().union(*[slicing.taken_by(key) for key in consumed])
         touched = {key: Touched(None, scanned) for key in keys | line.touched.keys()}
         return replace(line, touched=touched, partitions=slicing.sharing)
@@ -251,7 +252,20 @@ class PartitionWatch:
         assert slicing is not None  # noqa: S101  # as above
         return self._states(line, slicing, slicing.made_of(slicing.upstream_keys.known()))
 
+    def _states_ever(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
+        """As ``_every_state``, with the partitions that were deleted: they may be added again, and then have rows."""
+        assert tracked.slicing is not None  # noqa: S101  # as above
+        there = self._every_state(line.edge, tracked)
+        return self._states(line.edge, tracked.slicing, line.dynamic - there.keys()) | there
+
     def _states(self, line: Edge, slicing: Slicing, partitions: frozenset[str]) -> dict[str, EdgeState]:
         stored = self.store.get_many([line.of(key) for key in sorted(partitions)])
         states = as_divided_now(stored.values(), self.target, line, slicing)
         return {edge.partition or "": state for edge, state in states.items()}
+
+
+def _being_read(states: Mapping[str, EdgeState]) -> list[dict[str, Watermark | None]]:
+    """Up to where partitions have read once the runs at work are done; these may be dead. Several runs may read one."""
+    marks = {key: state.being_read for key, state in states.items()}
+    most = max(map(len, marks.values()), default=0)
+    return [{key: of[number] for key, of in marks.items() if number < len(of)} for number in range(most)]

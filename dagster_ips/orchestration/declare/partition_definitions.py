@@ -171,6 +171,9 @@ class _TimeKeys:
         # Most keys have a partition, so only the others are checked one by one.
         return frozenset(key for key in frozenset(keys) - self._there if self._is_outside(key))
 
+    def dynamic(self) -> frozenset[str]:
+        return frozenset()
+
     def to_be_added(self, keys: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # as others
         return frozenset()
 
@@ -340,6 +343,9 @@ class _NamedKeys:
         is_static = isinstance(self.definition, dg.StaticPartitionsDefinition)
         return frozenset(keys) - self.known() if is_static else frozenset()
 
+    def dynamic(self) -> frozenset[str]:
+        return frozenset() if isinstance(self.definition, dg.StaticPartitionsDefinition) else self.known()
+
     def to_be_added(self, keys: Collection[str]) -> frozenset[str]:
         return frozenset(keys) - self.known() - self.outside(keys)
 
@@ -439,6 +445,9 @@ class _MultiKeys:
         if any(name not in self.dimensions for name, _, _ in parts):
             return True
         return any(each.lacks_any({of for name, _, of in parts if name == n}) for n, each in self.dimensions.items())
+
+    def dynamic(self) -> frozenset[str]:
+        return self.known() if any(each.dynamic() for each in self.dimensions.values()) else frozenset()
 
     def to_be_added(self, keys: Collection[str]) -> frozenset[str]:
         # A key with a future time window isn't missing yet, even if another dimension's partition must be added first.

@@ -49,6 +49,11 @@ class SameKeys:
         """None, because each partition takes only its own key."""
         return frozenset()
 
+    @property
+    def dynamic(self) -> frozenset[str]:
+        """The partitions that someone added."""
+        return self.upstream_keys.dynamic()
+
     def taken_by(self, consumer_key: str) -> frozenset[str]:
         """The key itself."""
         return frozenset([consumer_key])
@@ -102,6 +107,11 @@ class MappedKeys:
     def sharing(self) -> frozenset[str]:
         """All of the consumer's partitions."""
         return frozenset(self.consumer.get_partition_keys(dynamic_partitions_store=self.instance))
+
+    @property
+    def dynamic(self) -> frozenset[str]:
+        """None: all partitions are ``sharing``."""
+        return frozenset()
 
     def taken_by(self, consumer_key: str) -> frozenset[str]:
         """The upstream's partitions by the mapping, including those that don't exist yet."""

@@ -12,6 +12,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.target import committed
 from dagster_ips.errors import PublishError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
@@ -32,6 +33,7 @@ from tests.exactly_once.capture.test_unknown_partitions import (
     REGIONS,
     TABLE,
     TARGET,
+    TITLES,
     Plays,
     days_ago,
 )
@@ -96,6 +98,69 @@ def test_rows_that_came_and_went_between_two_looks_are_not_removed_from_a_partit
     assert plays.pending(REGIONS, "region") == {"eu", "us"}
     changes = plays.capture(plays.tracked(REGIONS, "region"), "eu", "us").files.changes
     assert (changes.row_count, changes.removed, changes.hidden) == (2, (), ())
+
+
+@pytest.mark.parametrize("expires", [False, True])
+def test_a_deleted_partition_that_is_added_again_loses_the_rows_that_went_meanwhile(
+    plays: PlaysWithTarget, *, expires: bool
+) -> None:
+    plays.create(BY_REGION)
+    plays.instance.add_dynamic_partitions("titles", ["a", "b"])
+    plays.append([{"region": "a", "number": 1}, {"region": "b", "number": 2}])
+    assert plays.pending(TITLES, "region") == {"a", "b"}
+    plays.compute(plays.tracked(TITLES, "region"), "a", "b")
+    assert plays.pending(TITLES, "region") == set()
+    for number, key in ((99, "a"), (3, "b")):
+        plays.append([{"region": key, "number": number}])
+        plays.compute(plays.tracked(TITLES, "region"), key)
+    if expires:
+        target = plays.lake.client.load_table(TARGET)
+        old = [snapshot.snapshot_id for snapshot in target.snapshots()][:-1]
+        target.maintenance.expire_snapshots().by_ids(old).commit()
+    plays.instance.delete_dynamic_partition("titles", "a")
+    plays.delete("number = 99")
+    assert "a" not in plays.pending(TITLES, "region")
+    plays.instance.add_dynamic_partitions("titles", ["a"])
+    assert "a" in plays.pending(TITLES, "region")
+    assert plays.capture(plays.tracked(TITLES, "region"), "a").files.changes.removed
+
+
+def test_a_capture_that_another_one_has_replaced_in_flight_is_still_published(plays: PlaysWithTarget) -> None:
+    """The rows that it read are gone before the next look."""
+    plays.create(BY_REGION)
+    plays.append([{"region": "eu", "number": 1}, {"region": "us", "number": 2}])
+    plays.follow(REGIONS, "region")
+    tracked, capturer = plays.tracked(REGIONS, "region"), Capturer(plays.lake, plays.store)
+    of_eu = CaptureRequest("out", [tracked], target=TARGET, partitions=RunPartitions(("eu",)))
+    older = capturer.look(of_eu)
+    plays.append([{"region": "eu", "number": 99}])
+    newer = plays.capture(tracked, "eu")
+    capturer.take(older, run_id="another")
+    plays.delete("number = 99")
+    plays.pending(REGIONS, "region")
+    plays.publish(newer)
+    assert plays.pending(REGIONS, "region") == {"eu"}
+    assert plays.capture(tracked, "eu").files.changes.removed
+
+
+@pytest.mark.parametrize("expires", [False, True])
+def test_the_partitions_of_an_asset_with_another_name_are_computed_even_if_their_rows_are_gone(
+    plays: PlaysWithTarget, *, expires: bool
+) -> None:
+    plays.create(BY_REGION)
+    plays.append([{"region": "eu", "number": 1}, {"region": "us", "number": 2}])
+    tracked = plays.tracked(REGIONS, "region")
+    for key in ("eu", "us"):
+        plays.compute(tracked, key)
+    plays.delete("region = 'eu'")
+    target = plays.lake.client.load_table(TARGET)
+    with target.transaction() as change:
+        change.set_properties({ASSET: "out"})
+    if expires:
+        old = [snapshot.snapshot_id for snapshot in target.snapshots()][:-1]
+        target.maintenance.expire_snapshots().by_ids(old).commit()
+    renamed = PartitionWatch(plays.lake.storage, plays.store, "renamed", plays.lake.find(TARGET))
+    assert renamed.pending(tracked, plays.lake.load(TABLE, asset="test")) == {"eu", "us"}
 
 
 @pytest.mark.parametrize("before", ["days", "no partitions"])
