@@ -340,6 +340,8 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
     _mark_as_given(tree)
     tree = qualify(tree, schema=schema, dialect=DIALECT)
     _require_columns_named(tree)
+    for select in tree.find_all(exp.Select):
+        _name_groups(select)
     names = {named(source): [each.name.lower() for each in found] for source, found in enumerate(columns)}
     make_aliases_distinct(tree, names)
     annotate_types(tree, schema=schema, dialect=DIALECT)
@@ -360,6 +362,21 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
     for exists in tree.find_all(exp.Exists):
         _read_no_columns(exists.this)
     return tree
+
+
+def _name_groups(select: exp.Select) -> None:
+    """Name the columns that GROUP BY ALL stands for: those without an aggregate, if every other column is one's."""
+    group = select.args.get("group")
+    if not group or not group.args.get("all"):
+        return
+    values = [each.unalias() for each in select.selects]
+    keys = [each for each in values if not within(each, exp.AggFunc)]
+    if any(within(each, exp.Query, exp.Window) for each in values) or not all(within(each, exp.Column) for each in keys):
+        return
+    group.set("all", None)
+    group.set("expressions", [each.copy() for each in keys])
+    if not keys:
+        select.set("group", None)
 
 
 def _mark_as_given(tree: exp.Query) -> None:

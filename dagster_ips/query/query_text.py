@@ -35,6 +35,8 @@ _REFERENCES = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _SYNONYMS = {"mean": exp.Avg, "every": exp.LogicalAnd, "some": exp.LogicalOr, "std": exp.Stddev}
+_CASTS = {name: name for name in ("bigint", "binary", "smallint", "tinyint")} | {"decimal": "decimal(10, 0)"}
+"""Functions that cast, and what to."""
 _TIMES = ("date", "timestamp", "timestampltz", "timestampntz", "timestamptz", "datetime")
 
 
@@ -171,8 +173,7 @@ def _read(text: str) -> Query:
         raise RefusedQueryError(message)
     tree = statements[0]
     for call in list(tree.find_all(exp.Anonymous)):
-        if (kind := _SYNONYMS.get(call.name.lower())) and len(call.expressions) == 1:
-            call.replace(kind(this=call.expressions[0]))
+        _use_one_name(call)
     for hint in list(tree.find_all(exp.Hint)):
         hint.pop()
     for select in tree.find_all(exp.Select):
@@ -201,6 +202,17 @@ def _read(text: str) -> Query:
     spans += _without_qualifiers(tree, unaliased)
     tree = _unwrapped(_inlined(tree, {}))
     return Query(text, tuple(sources), tuple(sorted(spans, key=lambda each: each.start)), tree, notes)
+
+
+def _use_one_name(call: exp.Anonymous) -> None:
+    """Replace a function by the one that it is another name of."""
+    name, arguments = call.name.lower(), call.expressions
+    if len(arguments) != 1:
+        return
+    if kind := _SYNONYMS.get(name):
+        call.replace(kind(this=arguments[0]))
+    elif name in _CASTS:
+        call.replace(exp.Cast(this=arguments[0], to=exp.DataType.build(_CASTS[name], dialect=DIALECT)))
 
 
 def _without_semicolon(text: str) -> str:
@@ -385,6 +397,8 @@ def _problem_of_kind(node: exp.Expr) -> str | None:
         return None
     if name in COLLECTED and _is_without_order(node):
         return None
+    if isinstance(node, exp.GroupConcat) and _is_ordered_by_itself(node):
+        return None
     if name not in WINDOWED:
         return f"{_shown(node)} may give different results for the same rows"
     window = _window(node)
@@ -402,6 +416,15 @@ def _is_without_order(collected: exp.Expr) -> bool:
         case exp.ArraySort() as sort:
             return sort.this is array and not sort.expression
     return False
+
+
+def _is_ordered_by_itself(joined: exp.GroupConcat) -> bool:
+    """Whether texts are joined in their own order: those that tie are equal."""
+    order = joined.this
+    if not isinstance(order, exp.Order) or joined.args.get("separator") is None:
+        return False  # Without a separator, it isn't written back as it was given.
+    values = order.this.expressions if isinstance(order.this, exp.Distinct) else [order.this]
+    return isinstance(values[0], exp.Column) and order.expressions[0].this == values[0]
 
 
 def _is_of_the_moment(cast: exp.Cast) -> bool:

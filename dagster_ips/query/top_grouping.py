@@ -24,7 +24,7 @@ _FUNCTIONS: dict[type[exp.Expr], Function] = {
 }
 _NOT_SCALAR = (
     *(exp.Query, exp.Window, exp.Lambda, exp.UDTF, exp.Explode),
-    *(exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup),
+    *(exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup),
 )
 _MOST_DIGITS_OF_AVERAGE = 18
 _NESTED = (exp.DType.ARRAY, exp.DType.MAP, exp.DType.STRUCT)
@@ -195,6 +195,9 @@ def _aggregate(expression: exp.Expr) -> tuple[Function, exp.Expr | None] | None:
     """The function and its argument (None: every row); None if it isn't an aggregate that a change can be added to."""
     if within(expression, exp.Query, exp.Distinct, exp.Window) or len(within(expression, exp.AggFunc)) != 1:
         return None
+    if isinstance(expression, exp.Filter):
+        found = _aggregate(expression.this)
+        return None if found is None else (found[0], _where(expression.expression.this, found[1]))
     if isinstance(expression, exp.Count):
         if expression.expressions:
             return None
@@ -202,3 +205,9 @@ def _aggregate(expression: exp.Expr) -> tuple[Function, exp.Expr | None] | None:
         return Function.COUNT, None if is_every else expression.this
     function = _FUNCTIONS.get(type(expression))
     return None if function is None or expression.expressions else (function, expression.this)
+
+
+def _where(condition: exp.Expr, value: exp.Expr | None) -> exp.Expr:
+    """``value`` (None: a constant) where ``condition`` is true, and otherwise NULL, which no aggregate counts."""
+    counted = exp.Literal.number(1) if value is None else value.copy()
+    return exp.Case(ifs=[exp.If(this=condition.copy(), true=counted)])

@@ -215,6 +215,20 @@ QUERIES = {
     "ordinals": "SELECT day, device, count(*) AS n FROM play GROUP BY 1, 2 ORDER BY 3 DESC, 1",
     "aliases": "SELECT year(day) AS y, month(day) AS m, sum(seconds) AS s FROM play GROUP BY y, m ORDER BY y, m",
     "group_by_all": "SELECT day, device, count(*) AS n FROM play GROUP BY ALL",
+    "group_by_all_computed": """
+        SELECT upper(device) AS kind, year(p.day) AS y, a.country, sum(seconds) FILTER (WHERE price > 0) AS paid,
+               count(*) FILTER (WHERE device = 'tv') / count(*) AS of_tv, min(price) FILTER (WHERE seconds > 10) AS low
+        FROM play p JOIN account a ON p.account_id = a.account_id GROUP BY ALL
+    """,
+    "joined_texts": """
+        SELECT account_id, listagg(device, ',') WITHIN GROUP (ORDER BY device) AS devices,
+               listagg(DISTINCT device, '|') WITHIN GROUP (ORDER BY device DESC) AS kinds
+        FROM play GROUP BY account_id
+    """,
+    "casts_by_name": """
+        SELECT bigint(account_id) AS account, smallint(seconds) AS s, binary(device) AS b, decimal(seconds) AS d
+        FROM play WHERE tinyint(title_id) > 1
+    """,
     "grouping_sets": """
         SELECT day, device, grouping_id() AS level, count(*) AS n FROM play GROUP BY GROUPING SETS ((day, device), (day), ())
     """,

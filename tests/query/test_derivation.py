@@ -348,11 +348,21 @@ PLANS = [
     ),
     ("SELECT a, explode_outer(array(b, c)) AS e FROM t0", REMOVED, Strategy.KEYS, "no append: rows were removed"),
     (
-        "SELECT a, sum(b) FILTER (WHERE a > 1) AS n FROM t0 GROUP BY a",
+        "SELECT a, sum(DISTINCT b) FILTER (WHERE a > 1) AS n FROM t0 GROUP BY a",
         ADDED,
         Strategy.KEYS,
         "n isn't computed only from keys",
     ),
+    ("SELECT a, sum(b) FILTER (WHERE a > 1) / count(*) AS n FROM t0 GROUP BY a", ADDED, Strategy.COMBINE, ""),
+    ("SELECT a, lower(s) AS l, sum(b) AS n FROM t0 GROUP BY ALL", ADDED, Strategy.COMBINE, ""),
+    ("SELECT a, count(DISTINCT b) AS n FROM t0 GROUP BY ALL HAVING count(*) > 1", ADDED, Strategy.KEYS, "HAVING"),
+    (
+        "SELECT a, listagg(DISTINCT s, ',') WITHIN GROUP (ORDER BY s DESC) AS l FROM t0 GROUP BY a",
+        ADDED,
+        Strategy.KEYS,
+        "l isn't computed only from keys",
+    ),
+    ("SELECT bigint(a) AS a, tinyint(b) AS b, decimal(s) AS d FROM t0", ADDED, Strategy.APPEND, ""),
     (
         "SELECT n, count(*) AS m FROM (SELECT a, count(*) AS n FROM t0 GROUP BY a) GROUP BY n",
         ADDED,
