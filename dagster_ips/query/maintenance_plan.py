@@ -340,8 +340,8 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
     _mark_as_given(tree)
     tree = qualify(tree, schema=schema, dialect=DIALECT)
     _require_columns_named(tree)
-    for select in tree.find_all(exp.Select):
-        _name_groups(select)
+    for each in tree.find_all(exp.Select):
+        _name_groups(each)
     names = {named(source): [each.name.lower() for each in found] for source, found in enumerate(columns)}
     make_aliases_distinct(tree, names)
     annotate_types(tree, schema=schema, dialect=DIALECT)
@@ -371,8 +371,10 @@ def _name_groups(select: exp.Select) -> None:
         return
     values = [each.unalias() for each in select.selects]
     keys = [each for each in values if not within(each, exp.AggFunc)]
-    if any(within(each, exp.Query, exp.Window) for each in values) or not all(within(each, exp.Column) for each in keys):
+    if any(within(each, exp.Query, exp.Window) for each in values):
         return
+    if any(not within(each, exp.Column) for each in keys):
+        return  # A number would be the place of a column.
     group.set("all", None)
     group.set("expressions", [each.copy() for each in keys])
     if not keys:
