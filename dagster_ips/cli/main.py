@@ -249,6 +249,9 @@ def icdc(
         message = "Give a TABLE, or --drop NAME."
         raise click.UsageError(message)
     asked = {name: options.pop(name) for name in ("start", "end", "ref", "as_json")}
+    if (lists or drops is not None) and (asked["start"] or asked["end"] or asked["ref"] != "main"):
+        message = "--from, --to and --ref are for a table that is created, not for --list or --drop."
+        raise click.UsageError(message)
     _, tables, _ = context.known_at(options)
     if drops is not None:
         interval_tables.remove(tables, drops)

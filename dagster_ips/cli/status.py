@@ -64,7 +64,10 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
         click.echo(json_text(shown))
         return
     if not known:
-        click.echo("No asset in these definitions is incremental: none has an ips.incremental() input.")
+        click.echo(
+            "No asset in these definitions is incremental: none has an ips.incremental() input. If one has, pass the "
+            "definitions through ips.with_incremental()."
+        )
     if found:
         click.echo(table(_HEADINGS, [_row(each, workplace) for each in found]))
     outside = {each.table for each in workplace.known_tables if each.is_outside}

@@ -122,6 +122,7 @@ def test_the_icdc_command_creates_and_drops_tables_of_whole_snapshots_and_of_int
     assert "1 added file with 3 rows" in text
     made = tables.says("icdc", "playback", "--list").split()
     assert f"dagster-ips icdc --drop {made[1]}" in text
+    assert "not for --list or --drop" in tables.refuses("icdc", "playback", "--list", "--from", str(first))
     for name, printed in zip(made, (made[0], f"`lake`.{made[1]}"), strict=True):
         assert f"Dropped {name}." in tables.says("icdc", "--drop", printed)
         assert tables.catalog.find(name) is None
