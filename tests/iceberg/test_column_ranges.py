@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -217,6 +217,8 @@ class EveryType:
 def test_a_range_of_any_type_includes_every_changed_row_and_is_exact_if_marked_exact(
     appends: list[list[tuple[Any, ...]]], partition_by: int | None
 ) -> None:
+    # PyIceberg can't write a partition of NaN: it finds no row that equals it.
+    assume(partition_by is None or not any(row[partition_by] != row[partition_by] for rows in appends for row in rows))
     with tempfile.TemporaryDirectory() as folder:
         table = EveryType(Path(folder), partition_by)
         for rows in appends:
