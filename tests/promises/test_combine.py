@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 import dagster_ips as ips
 from dagster_ips._compat import explained
-from dagster_ips.errors import DeclarationError, RemovedRowsError, UnfitFrameError
+from dagster_ips.errors import AggregateError, DeclarationError, RemovedRowsError, UnfitFrameError
 from tests.support.lake import Lake, events
 from tests.support.partitioned import DAYS, SENSOR, partitioned, run
 from tests.support.pipeline import materialize, pipeline
@@ -130,6 +130,18 @@ def test_rows_that_cannot_be_counted_are_refused_in_the_first_run(
     lake.create_playback(events(range(2)))
     with pytest.raises(UnfitFrameError, match=match):
         materialize(pipeline(lake.folder, lake.spark_folder, combined(make)), instance, "combined")
+
+
+@pytest.mark.parametrize(
+    "aggregate", mostly_slow(["sum(seconds * _weight)", "sum(_WEIGHT)", "max(`_weight`)", "sum(hash(*))"])
+)
+def test_an_aggregate_that_uses_the_weight_is_refused_in_the_first_run(
+    lake: Lake, instance: dg.DagsterInstance, aggregate: str
+) -> None:
+    lake.create_playback(events(range(2)))
+    asset = combined(aggregates={"seconds": aggregate})
+    with pytest.raises(AggregateError, match="a removed row would not subtract what it once added"):
+        materialize(pipeline(lake.folder, lake.spark_folder, asset), instance, "combined")
 
 
 def test_a_result_built_on_added_rows_works_until_a_row_is_removed(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -7,13 +7,16 @@ the asset declares by ``trusted()`` that it is right.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.sql_condition import mentions
 from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import (
+    AggregateError,
     FragmentOverwriteError,
     RemovedRowsError,
     UnfitFrameError,
@@ -176,6 +179,8 @@ def _require_groups_of_one_choice(inputs: Sequence[InputChange], table: str) -> 
 
 
 _GROUPS = (Frame.AFFECTED, Frame.SCOPE)
+_EVERY_COLUMN = re.compile(r"[(,]\s*(?:[\w`]+\s*\.\s*)*\*")
+"""Matches an argument that is a star, as in ``hash(*)``; at worst also a text that looks like one."""
 _VARYING = (
     "Choose rows and groups by the upstream's own columns; or return an Overwrite of a frame built on source. To keep "
     "each choice, even if later runs would choose differently, declare that in the metadata: trusted(because='...')."
@@ -252,6 +257,7 @@ def require_fit(  # noqa: PLR0913  # all are independent
     """Fail unless the frames of ``inputs`` that the result is made of give what a run writes to ``table``.
 
     Raises:
+        AggregateError: an aggregate depends on the weight of the rows.
         ConditionError: an Overwrite's condition can't select the rows to replace.
         FragmentOverwriteError: a result of only a part of the rows would replace more than that part.
         UnfitFrameError: the frames that were taken don't give what the write mode writes.
@@ -270,10 +276,11 @@ def require_fit(  # noqa: PLR0913  # all are independent
             for change in inputs:
                 _require_groups_of_key(table, on, change)
                 _require_mergeable(table, on, latest_by, change)
-        case Combine():
+        case Combine() as combine:
             _require_fragments(table, inputs)
             _require_nothing_beside_fragments(table, inputs)
             _require_one_way_of_counting(table, inputs)
+            _require_aggregates_without_weight(table, combine, inputs)
         case OverwritePartitions():
             _require_groups_of_one_input(table, inputs)
             _require_known_partitions(table, inputs)
@@ -328,6 +335,21 @@ def _require_one_way_of_counting(table: str, inputs: Sequence[InputChange]) -> N
                 problem="combine() adds new rows and subtracts removed ones, and this frame doesn't tell them apart",
                 remedy=f"Build the frame on weighted of every input and keep its column {WEIGHT} in the result; or "
                 "build it on added, if rows are never removed.",
+            )
+
+
+def _require_aggregates_without_weight(table: str, combine: Combine, inputs: Sequence[InputChange]) -> None:
+    """A removed row must be subtracted with the value that it was added with; its weight has the opposite sign then."""
+    if not any(taken.frame is Frame.WEIGHTED for change in inputs for taken in change.taken):
+        return
+    for each in combine.aggregates:
+        if any(mentions(each.expression, [WEIGHT])) or _EVERY_COLUMN.search(each.expression):
+            raise AggregateError(
+                table=table,
+                column=each.name,
+                aggregate=str(each),
+                problem=f"its expression uses {WEIGHT}, by which rows are counted anyway, so a removed row would not "
+                "subtract what it once added. Leave it out, and count rows by count(*)",
             )
 
 
