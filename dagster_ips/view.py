@@ -40,6 +40,7 @@ from dagster_ips.spark.changelog import (
     added,
     all_added,
     all_apart,
+    can_show_deleted_rows,
     changelog,
     deleted_at_one_end,
     deletions,
@@ -624,6 +625,8 @@ class IcdcView:
         files = self._captured.files
         if not files.hidden or files.changes.removed or files.restored or self._ignores_removed:
             return False
+        if not can_show_deleted_rows(self.columns):
+            return False
         if len(files.rewritten) > MOST_LITERALS:
             return False
         # If a file is listed twice, a place in it isn't one row.
@@ -654,8 +657,8 @@ class IcdcView:
         fresh = self._tagged(Tag.FRESH) if files.fresh or files.whole else None
         if not self._is_compared:  # None of the added files can hold a row that was there before.
             return all_apart(self._tagged(Tag.BEFORE), fresh)
-        before, rewritten = (self._tagged(tag, with_deleted=bool(files.hidden)) for tag in (Tag.BEFORE, Tag.REWRITTEN))
-        hidden = [entry.path for entry in files.hidden[:MOST_LITERALS]]
+        hidden = [entry.path for entry in files.hidden[:MOST_LITERALS]] if can_show_deleted_rows(self.columns) else []
+        before, rewritten = (self._tagged(tag, with_deleted=bool(hidden)) for tag in (Tag.BEFORE, Tag.REWRITTEN))
         return net_rows(before, rewritten, fresh, hidden=hidden, only=self._needed)
 
     @property

@@ -94,6 +94,14 @@ def _weighed(rows: DataFrame, name: str, weight: int, hidden: Collection[str]) -
     return rows.withColumn(name, found).where(F.col(name).isNotNull()).drop(*_OF_FILES)
 
 
+def can_show_deleted_rows(columns: Collection[str]) -> bool:
+    """Whether `with_deleted_rows` can read a table of these ``columns``.
+
+    If one has the name of a column that Iceberg would add, in any case, then Spark (4.1) has only the table's own.
+    """
+    return not {name.lower() for name in columns}.intersection(_OF_FILES)
+
+
 def with_deleted_rows(table: DataFrame) -> DataFrame:
     """All rows of the files of ``table``, also those that delete files hide, with three columns that Iceberg adds.
 

@@ -209,6 +209,24 @@ def test_columns_named_like_the_librarys_own_lose_nothing(lake: Lake) -> None:
             take()
 
 
+@pytest.mark.parametrize("version", mostly_slow([3, 2]))
+def test_a_column_that_marks_rows_as_deleted_is_not_taken_for_icebergs_own(lake: Lake, version: int) -> None:
+    create(lake, "id int, _DELETED boolean", "(1, false), (2, true), (3, false), (4, true), (5, null)")
+    lake.sql(f"ALTER TABLE {UP} SET TBLPROPERTIES ('format-version'='{version}', 'write.delete.mode'='merge-on-read')")
+    consumers = [
+        Consumer(lake, Append(remove_on=("id",)), lambda up: up.added, target="copied"),
+        Consumer(lake, Merge(("_DELETED",)), counts("_DELETED"), target="counted"),
+    ]
+    for consumer in consumers:
+        consumer.run()
+    lake.sql(f"DELETE FROM {UP} WHERE id IN (1, 4)")
+    for consumer in consumers:
+        consumer.run()
+    copied, counted = (consumer.rows() for consumer in consumers)
+    assert copied == [(2, True), (3, False), (5, None)]
+    assert counted == [(False, 1), (None, 1), (True, 1)]
+
+
 def test_the_scope_of_a_table_partitioned_by_binary_is_the_whole_table(lake: Lake) -> None:
     create(lake, "id int, b binary", "(1, X'01'), (2, X'02')", by="b")
     consumer = Consumer(lake, Append(), lambda up: up.added)
