@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -141,6 +141,21 @@ def as_columns(frame: DataFrame, columns: Struct) -> DataFrame:
     if all(kinds.get(each.name.lower()) == each.kind for each in columns_of(frame).fields):
         return frame
     return frame.to(empty_frame(frame.sparkSession, _columns_text(columns)).schema)
+
+
+def with_nested_keys_as_in(columns: Struct, frame: DataFrame, keys: Collection[str]) -> DataFrame:
+    """``frame`` with those of its columns ``keys`` that are nested in the form that they have in ``columns``.
+
+    A table's fields stay in their order when those of its source move, and structs are compared by position. If no key
+    is nested, Spark isn't asked for anything.
+    """
+    nested = {each.name.lower(): each.kind for each in columns.fields if not isinstance(each.kind, str)}
+    wanted = {key.lower() for key in keys} & set(nested)
+    if not wanted:
+        return frame
+    own = columns_of(frame).fields
+    kinds = [nested[each.name.lower()] if each.name.lower() in wanted else each.kind for each in own]
+    return as_columns(frame, Struct(tuple(Column(each.name, kind) for each, kind in zip(own, kinds, strict=True))))
 
 
 def is_case_sensitive(session: SparkSession) -> bool:

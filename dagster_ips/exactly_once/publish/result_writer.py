@@ -38,6 +38,7 @@ from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import added, removed
 from dagster_ips.spark.frames import computed_once, distinct_keys, rows_with_keys
 from dagster_ips.spark.observed import watched
+from dagster_ips.spark.targets import with_nested_keys_as_in
 from dagster_ips.spark.writes.append import append_rows, first_per_key
 from dagster_ips.spark.writes.combine import combine_rows
 from dagster_ips.spark.writes.group_parts import Aggregates, Change, explained
@@ -227,7 +228,7 @@ class Result:
             return
         match self.write_mode:
             case Append(dedup_on, remove_on):
-                self._remove(branch, remove_on, columns)
+                self._remove(branch, target, remove_on, columns)
                 append_rows(
                     self.frame,
                     branch,
@@ -237,7 +238,7 @@ class Result:
                 )
             case Merge(on, latest_by):
                 groups = [group for change in self.inputs for group in change.groups]
-                renewed = None if groups or latest_by else self._renewed(on)
+                renewed = None if groups or latest_by else self._renewed(target, on)
                 head = target.ancestry().head if self.new_partitions is None else None
                 merge_rows(
                     self.frame,
@@ -247,7 +248,7 @@ class Result:
                     latest_by=latest_by,
                     keeps_newer=not groups,
                     varying=self.varying,
-                    gone=list(self._gone(branch, on)),
+                    gone=list(self._gone(branch, target, on)),
                     renewed=renewed,
                     partition_columns=columns,
                     within=self.partitions if self._is_checked_by_merge() else None,
@@ -263,7 +264,8 @@ class Result:
                 replace_where(self.frame, branch, where=within, whole_file_columns=target.whole_file_columns())
             case ReplaceKeys(on):
                 assert self.affected is not None  # noqa: S101  # a result with this mode has them
-                replace_keys(self.frame, branch, self.affected, on=on, partition_columns=columns)
+                keys = with_nested_keys_as_in(target.struct, self.affected, on)
+                replace_keys(self.frame, branch, keys, on=on, partition_columns=columns)
             case Replace():
                 self._replace_all(self.frame, branch, target)
 
@@ -283,7 +285,8 @@ class Result:
         )
         self._refuse_removed_rows(branch, is_weighted=is_weighted)
         columns = target.identity_partition_columns()
-        change = Change(self.frame, WEIGHT if is_weighted else None, may_cancel=self.may_cancel)
+        rows = with_nested_keys_as_in(target.struct, self.frame, write_mode.on)
+        change = Change(rows, WEIGHT if is_weighted else None, may_cancel=self.may_cancel)
         aggregates = self.aggregates or Aggregates.over(self.frame, write_mode, table=branch.table)
         if write_mode.keeps_partials:
             append_partials(
@@ -368,14 +371,17 @@ class Result:
         else:
             overwrite_matching(rows, branch, where=self.partitions, whole_file_columns=target.whole_file_columns())
 
-    def _remove(self, branch: Branch, remove_on: Sequence[str], partition_columns: Sequence[str]) -> None:
+    def _remove(
+        self, branch: Branch, target: TableMetadata, remove_on: Sequence[str], partition_columns: Sequence[str]
+    ) -> None:
         for change in self.inputs:
             if not (change.may_remove_rows and change.fragments):
                 continue
             rows = removed(change.net)
             if remove_on:
-                self._require_same_keys(branch, remove_on, change)
-                self._require_no_live_rows(branch, remove_on, change)
+                self._require_same_keys(branch, target, remove_on, change)
+                self._require_no_live_rows(branch, target, remove_on, change)
+                rows = with_nested_keys_as_in(target.struct, rows, remove_on)
                 remove_rows(rows, branch, on=remove_on, upstream=change.upstream, partition_columns=partition_columns)
             elif not rows.isEmpty():
                 raise RemovedRowsError(
@@ -386,24 +392,31 @@ class Result:
                     "merge(on=...) or overwrite_partitions().",
                 )
 
-    def _gone(self, branch: Branch, on: Sequence[str]) -> Iterator[ChangedKeys]:
+    def _gone(self, branch: Branch, target: TableMetadata, on: Sequence[str]) -> Iterator[ChangedKeys]:
         """The keys that the target must no longer have, unless the result has them."""
         for change in self.inputs:
             if change.may_remove_rows and (change.groups or change.fragments):
-                self._require_same_keys(branch, change.groups[0].keys if change.groups else on, change)
+                self._require_same_keys(branch, target, change.groups[0].keys if change.groups else on, change)
             if change.groups:
-                yield from (ChangedKeys(group.keys, change.changed_keys(group)) for group in change.groups)
+                for group in change.groups:
+                    found = with_nested_keys_as_in(target.struct, change.changed_keys(group), group.keys)
+                    yield ChangedKeys(group.keys, found)
             elif change.may_remove_rows and change.fragments:
-                self._require_no_live_rows(branch, on, change)
-                yield ChangedKeys(on, distinct_keys(removed(change.net), on))
+                self._require_no_live_rows(branch, target, on, change)
+                found = distinct_keys(removed(change.net), on)
+                yield ChangedKeys(on, with_nested_keys_as_in(target.struct, found, on))
 
-    def _renewed(self, on: Sequence[str]) -> Sequence[DataFrame]:
+    def _renewed(self, target: TableMetadata, on: Sequence[str]) -> Sequence[DataFrame]:
         """The keys whose row was removed upstream, so that another row may take its place."""
         return [
-            distinct_keys(change.removed, on) for change in self.inputs if change.fragments and change.may_remove_rows
+            with_nested_keys_as_in(target.struct, distinct_keys(change.removed, on), on)
+            for change in self.inputs
+            if change.fragments and change.may_remove_rows
         ]
 
-    def _require_same_keys(self, branch: Branch, keys: Sequence[str], change: InputChange) -> None:
+    def _require_same_keys(
+        self, branch: Branch, target: TableMetadata, keys: Sequence[str], change: InputChange
+    ) -> None:
         """Fail if the asset changed the keys, by which the results of removed rows are found in the target.
 
         Usually the plan shows that it didn't. If the asset is trusted instead, the returned rows are checked.
@@ -412,21 +425,27 @@ class Result:
             return
         inputs = [each for each in self.inputs if each.taken and set(keys) <= set(each.columns)]
         found = distinct_keys(self.frame, keys)
-        strange = found.exceptAll(_union([each.made_of(keys) for each in inputs]).distinct()).limit(1).collect()
+        known = _union([with_nested_keys_as_in(target.struct, each.made_of(keys), keys) for each in inputs])
+        strange = found.exceptAll(known.distinct()).limit(1).collect()
         if strange:
             raise _changed_key(branch, keys, change, tuple(strange[0]))
 
-    def _require_no_live_rows(self, branch: Branch, keys: Sequence[str], change: InputChange) -> None:
+    def _require_no_live_rows(
+        self, branch: Branch, target: TableMetadata, keys: Sequence[str], change: InputChange
+    ) -> None:
         """Fail if a removed row and a live row share a key: then the key doesn't say which result to remove.
 
         The live row may be another input's, if rows of several inputs are put together.
         """
-        gone, names = removed(change.net), [quoted(key) for key in keys]
+        gone = with_nested_keys_as_in(target.struct, removed(change.net), keys)
+        names = [quoted(key) for key in keys]
         for other in self.inputs:
             if not other.fragments or not set(keys) <= set(other.columns):
                 continue
-            live = rows_with_keys(other.source, gone, keys, [change.pruning(key) for key in keys])
-            both = live.select(*names).exceptAll(added(other.net).select(*names)).limit(1).collect()
+            source = with_nested_keys_as_in(target.struct, other.source, keys)
+            came = with_nested_keys_as_in(target.struct, added(other.net).select(*names), keys)
+            live = rows_with_keys(source, gone, keys, [change.pruning(key) for key in keys])
+            both = live.select(*names).exceptAll(came).limit(1).collect()
             if both:
                 raise RemovedRowsError(
                     table=branch.table,
