@@ -226,3 +226,28 @@ def test_rows_are_found_by_a_nested_key_whose_fields_have_another_order_in_the_t
             rows = f"SELECT sum({column}), s.a, s.b FROM lake.media.{name} GROUP BY s"
             rows += " HAVING sum(_ips_rows) > 0" if name == "parts" else ""
             assert Counter(map(tuple, lake.sql(rows).collect())) == expected, name
+
+
+def test_groups_are_found_by_a_nested_key_that_gets_a_field_as_rows_are_removed(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.catalog.create_namespace("media")
+    lake.sql("CREATE TABLE lake.media.up (id int, s struct<a: int>) USING iceberg")
+    lake.sql("INSERT INTO lake.media.up VALUES (1, struct(1)), (2, struct(1)), (3, struct(2))")
+
+    @dg.asset(
+        ins={"up": ips.incremental()},
+        metadata=ips.combine(on=["s"], aggregates={"n": "count(*)", "last": "max(id)"}) | ips.table("media.combined"),
+    )
+    def combined(up: ips.IcdcView) -> DataFrame:
+        return up.weighted
+
+    up = ips.iceberg_asset("up", table="media.up")
+    definitions = pipeline(lake.folder, lake.spark_folder, up, combined)  # type: ignore[arg-type]  # specs work as well
+    materialize(definitions, instance, "combined")
+    lake.sql("ALTER TABLE lake.media.up ADD COLUMN s.b int")
+    lake.sql("DELETE FROM lake.media.up WHERE id = 2")
+    lake.sql("INSERT INTO lake.media.up VALUES (4, struct(1, 1))")
+    materialize(definitions, instance, "combined")
+    found = lake.sql("SELECT s.a, s.b, n, last FROM lake.media.combined").collect()
+    assert Counter(map(tuple, found)) == Counter([(1, None, 1, 1), (2, None, 1, 3), (1, 1, 1, 4)])

@@ -299,11 +299,13 @@ class Result:
             )
             return
         of_keys = [column for column in columns if column in write_mode.on]
+        head = target.ancestry().head
         combine_rows(
             change,
             aggregates,
             branch,
-            head=target.head_snapshot_id() if self.new_partitions is None else None,
+            head=head.snapshot_id if head and self.new_partitions is None else None,
+            evolved=target.struct if head and not target.shows_current_schema(head) else None,
             partition_columns=columns,
             within=self.partitions,
             sole_partition_columns=target.sole_partition_columns(),

@@ -16,6 +16,7 @@ from dagster_ips.errors import CombineError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.frames import MOST_LITERALS, all_of, any_of, computed_once, listed, table_frame
 from dagster_ips.spark.late import F, errors
+from dagster_ips.spark.targets import with_nested_keys_as_in
 from dagster_ips.spark.writes.group_parts import REMOVED, ROWS, Aggregates, Change, explained
 from dagster_ips.spark.writes.merge import GONE, update_matched
 from dagster_ips.spark.writes.merge_joins import joined_by_partition, small_sources_broadcast
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.merge import MergeIntoWriter
 
+    from dagster_ips.core.columns import Struct
+
 _STATUS = "__ips_status"
 _DELTA, _TARGET, _LOST, _LIVE = "ips_delta", "ips_target", "ips_lost", "ips_live"
 _SAME, _CHANGED, _IS_LOST, _STRANGE, _EMPTY = "same", "changed", "lost", "strange", "empty"
@@ -46,6 +49,7 @@ def combine_rows(  # noqa: PLR0913  # all are independent
     branch: Branch,
     *,
     head: int | None,
+    evolved: Struct | None = None,
     partition_columns: Sequence[str],
     within: str | None,
     sole_partition_columns: Collection[str] = (),
@@ -54,7 +58,8 @@ def combine_rows(  # noqa: PLR0913  # all are independent
 ) -> None:
     """Add ``change`` to the groups that ``branch`` has, append new ones, and delete those that are empty now.
 
-    ``head`` is the branch's snapshot; None if it has to be looked up.
+    ``head`` is the branch's snapshot; None if it has to be looked up. ``evolved`` are the branch's columns, if its
+    snapshot may show earlier ones.
 
     Of the target, only the partitions that the change touches are read, by literal predicates. Groups that stay the
     same aren't written; if there are no others, nothing is written. If rows were removed, a query first finds out what
@@ -78,7 +83,9 @@ def combine_rows(  # noqa: PLR0913  # all are independent
                 return
         with computed_once(delta) as parts:
             touched = replace(_TouchedGroups.by(parts, aggregates.keys, prune, within), is_alone=is_alone)
-            _add_by_a_look(aggregates, change, parts, branch, touched, head=head, within=within, held=held)
+            _add_by_a_look(
+                aggregates, change, parts, branch, touched, head=head, evolved=evolved, within=within, held=held
+            )
 
 
 def _add_by_a_look(  # noqa: PLR0913  # as combine_rows
@@ -89,6 +96,7 @@ def _add_by_a_look(  # noqa: PLR0913  # as combine_rows
     touched: _TouchedGroups,
     *,
     head: int | None,
+    evolved: Struct | None,
     within: str | None,
     held: PartitionsHeld,
 ) -> None:
@@ -110,6 +118,7 @@ def _add_by_a_look(  # noqa: PLR0913  # as combine_rows
     head = branch.head(parts.sparkSession) if head is None else head
     # By snapshot: if the branch were cached by its name, Spark would read it again as soon as it is written to.
     there = table_frame(parts.sparkSession, branch.catalog, branch.table, snapshot_id=head)
+    there = there if evolved is None else with_nested_keys_as_in(evolved, there, keys)
     there = there.where(among(touched.columns, known.partitions))
     if has_only_gained:
         _add_to_many(aggregates, parts, there, branch, touched, known=known, change=change)
