@@ -18,7 +18,9 @@ IN_PLANS = re.compile(
     rf"|(?<![\w`.])to_(?:date|timestamp)(?:_\w+)?\(\s*(?:{_MOMENT})\b(?![#(])"
 )
 """Matches in a Spark plan in lower case. The plan doesn't show whether a Python function varies."""
-IN_SQL = re.compile(rf"(?<![\w`.])(?:(?:{_BY_CHANCE}|now|curdate)\s*(?=\()|(?:{_CLOCK})\b)", re.IGNORECASE)
+IN_SQL = re.compile(
+    rf"(?<![\w`.])(?:(?:{_BY_CHANCE}|now|curdate)\s*(?=\()|(?:{_CLOCK})\b|unix_timestamp\s*\(\s*\))", re.IGNORECASE
+)
 """Matches in SQL without what is in quotes."""
 MOMENTS_IN_SQL = re.compile(
     rf"(?<![\w`.])(?:to_)?(?:date|timestamp)(?:_\w+)?\s*\(?\s*['\"]\s*(?:{_MOMENT})\b"
