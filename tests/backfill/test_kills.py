@@ -143,6 +143,24 @@ def test_a_revert_that_is_killed_anywhere_loses_and_doubles_nothing(stages: Thre
     assert stages.rows() == stages.right(bug=True)
 
 
+def test_what_follows_a_revert_that_was_killed_knows_that_it_took_partitions_back(stages: ThreeStages) -> None:
+    """No sensor looks in between. A comparison finds no difference, and another backfill can be reverted as well."""
+    stages.begin()
+    stages.land(*events([100], day=2))
+    plan = stages.plan("day", *DAYS)
+    stages.says("launch", plan, "--yes")
+    stages.backfill(plan)
+    stages.arrive(*events([101], day=1), *events([102], day=3))
+    killed(stages, "revert", plan, "--yes", at="after:publish")
+    assert "day: no rows differ from a full recompute." in stages.says("diff", plan, "--against", "full")
+    again = stages.plan("day", *DAYS)
+    stages.says("launch", again, "--yes")
+    stages.backfill(again)
+    stages.says("revert", again, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=True)
+
+
 ALL_DAYS = ("day", "--partitions", "2026-01-01..2026-01-10")
 OF_STAGING = ["before:create_branch", "after:create_branch#2", "before:launch_backfill"]
 OF_STAGED_RUN = [

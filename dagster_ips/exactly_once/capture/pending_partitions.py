@@ -84,6 +84,16 @@ class PartitionWatch:
             with effect(Effect.RECORD_LOOK):
                 self.store.set_line(after)
 
+    def known(self, tracked: TrackedInput) -> LineState:
+        """What is stored about all partitions, and which of them a revert has taken back since. Nothing is looked at.
+
+        A revert that was killed after it published hasn't stored that their changes are to be consumed again.
+        """
+        slicing = tracked.slicing
+        assert slicing is not None  # noqa: S101  # as above
+        line = known_line(self.store, self.consumer, tracked, self.target)
+        return with_taken_back(line, slicing, *self._taken_back(line.edge, slicing))
+
     def waiting(self, tracked: TrackedInput, source: TableMetadata) -> Mapping[str, Watermark | None]:
         """As ``pending``, each with the watermark up to which it has consumed, None if never. Nothing is stored."""
         return self.looked(tracked, source)[0]

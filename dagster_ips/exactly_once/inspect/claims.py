@@ -20,8 +20,9 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import UnprovableError
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
-from dagster_ips.exactly_once.capture.line_look import as_divided_now, known_line
+from dagster_ips.exactly_once.capture.line_look import as_divided_now
 from dagster_ips.exactly_once.capture.partition_captures import live_in_partitions, rows_of
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, files_in
 from dagster_ips.iceberg.affected_partitions import affected_partitions
 from dagster_ips.iceberg.catalog import LakeCatalog
@@ -137,10 +138,8 @@ class Prover:
         """
         keys: list[str | None] = [None] if partitions is None else list(partitions)
         edges = [{key: _edge(consumer, tracked, key) for key in keys} for tracked in inputs]
-        before = self.catalog.find(table)
-        lines = [
-            None if tracked.slicing is None else known_line(self.store, consumer, tracked, before) for tracked in inputs
-        ]
+        watch = PartitionWatch(self.catalog.storage, self.store, consumer, self.catalog.find(table))
+        lines = [None if tracked.slicing is None else watch.known(tracked) for tracked in inputs]
         stored = [self.store.get_many(of.values()) for of in edges]
         target = self.catalog.find(table)
         if target is None or target.head_snapshot_id() is None:

@@ -19,7 +19,8 @@ from dagster_ips.core.file_set import FileSet
 from dagster_ips.core.target import settle
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillError, InstanceError, StalePlanError
-from dagster_ips.exactly_once.capture.line_look import as_divided_now, known_line
+from dagster_ips.exactly_once.capture.line_look import as_divided_now
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import histories_of
 from dagster_ips.iceberg.stamps import REVERTED
@@ -245,7 +246,8 @@ class BackfillLauncher:
             settled = {edge: settle(state, histories.get(edge)) for edge, state in states.items()}
             looked = None
             if slicing is not None:
-                looked = known_line(store, plan.root.asset, tracked, target)
+                storage = self.lineage.lake(plan.root.asset).storage
+                looked = PartitionWatch(storage, store, plan.root.asset, target).known(tracked)
                 settled = as_divided_now(settled.values(), target, line, slicing)
             alike: dict[tuple[Watermark | None, frozenset[str], FileSet | None], list[str]] = {}
             for edge, state in settled.items():
