@@ -12,8 +12,10 @@ import dagster as dg
 import pytest
 
 from dagster_ips.cli.main import main
+from dagster_ips.core.edge import Edge
 from dagster_ips.exactly_once import effects
 from dagster_ips.exactly_once.effects import Effect
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch.failed_runs import failed_runs
 from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import events
@@ -159,6 +161,20 @@ def test_what_follows_a_revert_that_was_killed_knows_that_it_took_partitions_bac
     stages.says("revert", again, "--yes")
     stages.follow()
     assert stages.rows() == stages.right(bug=True)
+
+
+def test_a_revert_that_is_run_again_stores_what_the_killed_one_did_not(stages: ThreeStages) -> None:
+    """The stamps say that partitions were taken back, but they expire, and no sensor may have looked by then."""
+    stages.begin()
+    plan = stages.plan("day", *DAYS)
+    stages.says("launch", plan, "--yes")
+    stages.backfill(plan)
+    stages.arrive(*events([101], day=1))
+    killed(stages, "revert", plan, "--yes", at="after:publish")
+    line = Edge("day", "playback")
+    assert not CursorStore(stages.instance).get_line(line).touched
+    stages.says("revert", plan, "--yes")
+    assert len(CursorStore(stages.instance).get_line(line).touched) == 3
 
 
 ALL_DAYS = ("day", "--partitions", "2026-01-01..2026-01-10")

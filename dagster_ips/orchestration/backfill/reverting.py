@@ -134,6 +134,7 @@ class BackfillReverter:
             wanted = self._restoration(planned.restored) if planned.restored else None
             drop_staged()
             if wanted is None:
+                self._remember_what_is_pending()  # A revert that was killed may not have done it.
                 return planned, Publication(None)
             published = restorer.restore(wanted)
             self._remember_what_is_pending()
