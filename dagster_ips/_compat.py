@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import datetime as dt
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -215,6 +216,20 @@ def knowing_partitions(instance: dg.DagsterInstance) -> contextlib.AbstractConte
     from dagster._core.definitions.partitions.context import partition_loading_context  # noqa: PLC0415  # not needed by those who only want Spark
 
     return partition_loading_context(dynamic_partitions_store=instance)
+
+
+def knowing_deleted_partitions(store: Any) -> contextlib.AbstractContextManager[object]:  # noqa: ANN401  # it isn't public
+    """As ``knowing_partitions``, from another ``store``: at a time of its own, as Dagster caches keys by the time."""
+    from dagster._core.definitions.partitions.context import partition_loading_context  # noqa: PLC0415  # as above
+
+    return partition_loading_context(dt.datetime.now(dt.UTC), store)
+
+
+def page_of(keys: Sequence[str], limit: int, *, ascending: bool, cursor: str | None) -> Any:  # noqa: ANN401  # it isn't public
+    """A page of partition keys, as a store of dynamic partitions returns it (dagster 1.13.27)."""
+    from dagster._core.types.pagination import PaginatedResults  # noqa: PLC0415  # not needed by those who only want Spark
+
+    return PaginatedResults.create_from_sequence(keys, limit=limit, ascending=ascending, cursor=cursor)
 
 
 def evaluate_by(

@@ -143,6 +143,13 @@ class PartitionKeys(Protocol):
     def lacks_any(self, landmarks: Collection[str]) -> bool:
         """Whether any of the partitions that existed when the ``landmarks`` were taken is gone now."""
 
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether someone adds and deletes partitions."""
+
+    def deleted(self, landmarks: Collection[str]) -> frozenset[str]:
+        """Those of the ``landmarks`` that stand for what someone had added and has since deleted."""
+
     def dynamic(self) -> frozenset[str]:
         """Those of ``known`` that someone added, and may delete and add again."""
 
@@ -187,6 +194,12 @@ class Slicing(Protocol):
 
     def made_of_each(self, upstream_keys: Collection[str]) -> Mapping[str, frozenset[str]]:
         """As ``made_of``, for each of the keys by itself."""
+
+    def took_any(self, deleted: Collection[str]) -> bool:
+        """Whether present partitions of the consumer are made of rows of upstream partitions that were ``deleted``.
+
+        If it is unknown, as custom mappings may have forgotten these, they are.
+        """
 
     def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """Those of the upstream's keys that no partition of the consumer uses now or will use later.

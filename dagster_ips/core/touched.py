@@ -79,7 +79,9 @@ class LineState:
     unknown. ``landmarks`` are the landmarks of the upstream's partitions at that time; None if none are kept.
     ``division`` says what the keys of the upstream and of the consumer mean; None if an earlier release wrote the
     state. ``dynamic`` are the consumer's partitions that there ever were, as far as they take their own keys and can be
-    deleted: a partition that comes back still has its rows.
+    deleted: a partition that comes back still has its rows. ``losses`` stands for all of the upstream's partitions that
+    were deleted although partitions of the consumer took them: what was computed before must be recomputed.
+    ``awaits_lost`` says that the keys of some deleted partitions aren't all known yet.
     """
 
     edge: Edge
@@ -93,6 +95,8 @@ class LineState:
     landmarks: frozenset[str] | None = None
     division: str | None = None
     dynamic: frozenset[str] = frozenset()
+    losses: str = ""
+    awaits_lost: bool = False
 
     @property
     def unmapped(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp, TargetMark
+from dagster_ips.core.division import says, without_losses
 from dagster_ips.core.edge import ARROW, Edge
 from dagster_ips.core.file_set import Bite
 from dagster_ips.core.ownership import ACCEPTED, ASSET, ATTEMPT, EDGE, Published, live_rows
@@ -197,18 +198,24 @@ def division_properties(metadata: TableMetadata, divisions: Mapping[Edge, str | 
 
 
 def divisions_of(captures: Iterable[Capture]) -> dict[Edge, str | None]:
-    """What the partitions of each line of ``captures`` mean, where that is known; None without partitions."""
+    """What the partitions of each line of ``captures`` mean, where that is known; None without partitions.
+
+    Without the losses: a run that began before a loss writes no rows of other partitions.
+    """
     known = (each for each in captures if each.division is not None or each.edge.partition is None)
-    return {capture.edge.line: capture.division for capture in known}
+    return {each.edge.line: None if each.division is None else without_losses(each.division) for each in known}
 
 
 def _is_divided_by(division: str | None, stamp: str) -> bool:
-    """Searches the stamp's text, as it may list thousands of partitions. A stamp of an earlier release fits any."""
+    """Searches the stamp's text, as it may list thousands of partitions. A stamp of an earlier release fits any.
+
+    ``division`` and what the stamp says are compared without their losses.
+    """
     has_partitions = '"partitions":' in stamp
     if division is None or not has_partitions:
         return has_partitions == (division is not None)
     said = f'"{_DIVISION}":'
-    return said not in stamp or said + json.dumps(division, ensure_ascii=False) in stamp
+    return said not in stamp or says(stamp, said + json.dumps(division, ensure_ascii=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,10 +283,13 @@ def _value(line: Edge, captures: Sequence[Capture]) -> str:
     to = min(by_end, key=lambda end: end.position)
     first = next(capture for capture in captures if capture.to_inclusive == to)
     numbers = {capture.edge.partition: capture.number for capture in captures if capture.edge.partition is not None}
+    division = first.division
+    if division and any(capture.division != division for capture in captures):
+        division = without_losses(division)  # What is restored may be from before a loss; then all is recomputed.
     value: dict[str, object] = {
         **({"partitions": numbers} if numbers else {"n": first.number}),
         "edge": str(line),
-        **({_DIVISION: first.division} if first.division else {}),
+        **({_DIVISION: division} if division else {}),
         "mode": first.mode.value,
         "uuid": to.table_uuid,
         "ref": to.ref,

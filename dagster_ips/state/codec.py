@@ -143,6 +143,8 @@ def encode_line(state: LineState) -> str:
         **({"dynamic": sorted(state.dynamic)} if state.dynamic else {}),
         "landmarks": None if state.landmarks is None else sorted(state.landmarks),
         "division": state.division,
+        **({"losses": state.losses} if state.losses else {}),
+        **({"awaits_lost": True} if state.awaits_lost else {}),
         "unread": [{**asdict(each), "paths": paths} for each, paths in unread.items()],
     }
     return packed(json.dumps(value, separators=(",", ":")))
@@ -185,6 +187,8 @@ def _line_state(value: Mapping[str, Any]) -> LineState:
         dynamic=frozenset(value.get("dynamic", ())),
         landmarks=None if (marks := value.get("landmarks")) is None else frozenset(marks),
         division=value.get("division"),
+        losses=value.get("losses", ""),
+        awaits_lost=bool(value.get("awaits_lost", False)),
     )
 
 

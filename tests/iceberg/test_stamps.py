@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.division import divided, with_losses
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg import stamps
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import stamp_properties, target_histories
+from dagster_ips.iceberg.stamps import last_divided_otherwise, partitions_read, stamp_properties, target_histories
 
 LINE = Edge("weekly", "daily")
 SOMEWHERE = Watermark("uuid", "main", 1, 1, 1)
@@ -64,6 +65,31 @@ def test_only_the_stamps_that_may_name_a_partition_are_decoded(
     assert (newest.number, newest.target.snapshot_id, len(decoded)) == (7, 3, 1)
     assert target_histories(published(*[others] * 3), [edge])[edge].newest is None
     assert len(decoded) == 1
+
+
+def by(division: str | None, *keys: str) -> tuple[Capture, ...]:
+    return tuple(
+        Capture(LINE.of(key), 7, Mode.FULL, "", None, SOMEWHERE, "", "run", None, division=division) for key in keys
+    )
+
+
+@pytest.mark.parametrize("division", ["title by value", 'a "quoted" column by value', "Ü|日"])
+def test_stamps_of_before_and_after_a_deletion_are_of_one_division(division: str) -> None:
+    after = divided(division, with_losses("", ["b"]))
+    table = published(*(stamp_properties(by(of, of), attempt="a", run_id="run") for of in (division, after)))
+    assert last_divided_otherwise(table, LINE, division) is None
+    assert partitions_read(table, LINE, division).keys() == {division, after}
+    histories = target_histories(table, [LINE.of(division), LINE.of(after)])
+    assert [each.newest.division for each in histories.values() if each.newest] == [division, after]
+    assert last_divided_otherwise(table, LINE, f"{division} or more") is not None
+    assert last_divided_otherwise(table, LINE, division[:-1]) is not None
+
+
+def test_one_stamp_of_partitions_from_before_and_after_a_deletion_says_that_all_are_from_before() -> None:
+    after = divided("title", with_losses("", ["b"]))
+    table = published(stamp_properties((*by(after, "eu"), *by("title", "us")), attempt="a", run_id="run"))
+    histories = target_histories(table, [LINE.of("eu"), LINE.of("us")])
+    assert [each.newest.division for each in histories.values() if each.newest] == ["title", "title"]
 
 
 def published(*summaries: dict[str, str]) -> TableMetadata:

@@ -63,6 +63,8 @@ def test_rows_of_a_partition_deleted_for_a_while_are_consumed_when_it_is_back(
     assert lake.rows("media.regional") == {("a0", 2, "eu"): 1, ("a1", 2, "eu"): 1}
 
     instance.delete_dynamic_partition("accounts", "a0")
+    assert len(follow(definitions, instance)) == 1
+    assert lake.rows("media.regional") == {("a1", 2, "eu"): 1}
     assert follow(definitions, instance) == []
     lake.append(events([7]))
     follow(definitions, instance)

@@ -195,6 +195,8 @@ lines = st.builds(
     st.dictionaries(texts, st.builds(Stray, st.tuples(texts), st.tuples(texts, texts)), max_size=4),
     st.booleans(),
     st.none() | st.frozensets(texts, max_size=4),
+    losses=st.sampled_from(["", "0" * 31 + "a"]),
+    awaits_lost=st.booleans(),
 )
 
 

@@ -9,6 +9,7 @@ from functools import partial
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.code_of_rows import Making, began_at_start, not_made_by
+from dagster_ips.core.division import divided
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.history_place import Everywhere
 from dagster_ips.core.mode_decision import ModeDecision, decide_mode
@@ -16,7 +17,7 @@ from dagster_ips.core.partials_property import PARTIALS
 from dagster_ips.core.policy import OnUnmapped
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.target import is_older, unexpected_change
-from dagster_ips.core.touched import reaches
+from dagster_ips.core.touched import LineState, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
     StateUnreadableError,
@@ -42,6 +43,7 @@ from dagster_ips.exactly_once.capture.line_look import (
     known_line,
     look,
     may_lack_rows,
+    with_names,
     with_rows_read,
     with_taken_back,
 )
@@ -135,10 +137,13 @@ class Capturer:
         if taken_from:
             request = replace(request, asked_for=Mode.FULL)
         consumer, asked_for, partitions = request.consumer, request.asked_for, request.partitions
-        settled = [self._settled(request, each, metadata) for each in request.inputs]
-        found = [
-            self._input(each, edges, consumer, metadata) for each, edges in zip(request.inputs, settled, strict=True)
+        # First what was deleted, then the states and what is taken: what is deleted in between counts as taken.
+        known = [
+            None if each.slicing is None else known_line(self.store, consumer, each, metadata)
+            for each in request.inputs
         ]
+        settled = [self._settled(request, *each, metadata) for each in zip(request.inputs, known, strict=True)]
+        found = [self._input(*each, consumer) for each in zip(request.inputs, known, settled, strict=True)]
         if asked_for is not Mode.FULL and partitions is None:
             finder = StartFinder(self.catalog, self.icdc_namespace, metadata)
             found = [
@@ -188,6 +193,8 @@ class Capturer:
             started = time.monotonic()
         taken = {capture.edge: capture for each in captured for capture in each.captures}
         states = {state.edge: state for each in ready.inputs for state in each.states}
+        for each in ready.inputs:
+            self._remember_names(each)
         now = self._states(list(taken), ready.request.asked_for)
         with effect(Effect.RECORD_CAPTURE):
             self.store.set(*(states[edge].with_in_flight(taken[edge], beside=now[edge]) for edge in taken))
@@ -226,7 +233,7 @@ class Capturer:
                 bite=share.bite,
                 target=state.target,
                 left_out=_left_out(each, state, decision.mode),
-                division=tracked.slicing.division if tracked.slicing else None,
+                division=_division(each),
             )
             for state, history in ((edge.state, edge.history) for edge in each.edges)
         )
@@ -246,11 +253,15 @@ class Capturer:
         )
 
     def _input(
-        self, tracked: TrackedInput, edges: tuple[EdgeToCapture, ...], consumer: str, target: TableMetadata | None
+        self,
+        tracked: TrackedInput,
+        known: LineState | None,
+        edges: tuple[EdgeToCapture, ...],
+        consumer: str,
     ) -> InputToCapture:
         states = [edge.state for edge in edges]
         source = self._source(tracked, states, consumer)
-        return InputToCapture(tracked, source, edges, self._line(tracked, source, edges, consumer, target))
+        return InputToCapture(tracked, source, edges, self._line(tracked, known, source, edges, consumer))
 
     def _source(self, tracked: TrackedInput, states: Sequence[EdgeState], consumer: str) -> TableMetadata:
         consumed = [state.committed for state in states if state.committed]
@@ -262,7 +273,7 @@ class Capturer:
         return source
 
     def _settled(
-        self, request: CaptureRequest, tracked: TrackedInput, metadata: TableMetadata | None
+        self, request: CaptureRequest, tracked: TrackedInput, known: LineState | None, metadata: TableMetadata | None
     ) -> tuple[EdgeToCapture, ...]:
         """One input's edges, with their states brought up to what the target's stamps say."""
         line = Edge(request.consumer, tracked.upstream)
@@ -271,7 +282,7 @@ class Capturer:
         histories = histories_of(self.catalog.storage, metadata, states.values())
         settled = store_settled(self.store, states, histories)
         now = tuple(EdgeToCapture(state, histories.get(edge)) for edge, state in settled.items())
-        found = _as_divided_now(now, metadata, tracked)
+        found = _as_divided_now(now, metadata, tracked, known)
         for each in found if request.asked_for is not Mode.FULL else ():
             if what := unexpected_change(each.state, each.history):
                 raise TargetChangedError(table=request.target, consumer=each.state.edge.consumer, what=what)
@@ -305,20 +316,19 @@ class Capturer:
     def _line(
         self,
         tracked: TrackedInput,
+        known: LineState | None,
         source: TableMetadata,
         edges: Sequence[EdgeToCapture],
         consumer: str,
-        target: TableMetadata | None,
     ) -> Line | None:
         """What is known about all partitions of an input, up to its head; None if the consumer isn't partitioned.
 
         Raises:
             UnmappedRowsError: rows belong to no partition, and the input's policy doesn't say to ignore them.
         """
-        if tracked.slicing is None:
+        if tracked.slicing is None or known is None:
             return None
         states = [edge.state for edge in edges]
-        known = known_line(self.store, consumer, tracked, target)
         line = look(self.catalog.storage, known, source, tracked)
         if known.scanned and has_lost_partitions(known, tracked.slicing):
             # The partitions may be back before the next look, which would then find nothing.
@@ -333,6 +343,16 @@ class Capturer:
             raise UnmappedRowsError(consumer=consumer, upstream=tracked.upstream, columns=columns, values=line.unmapped)
         # The first look finds which keys have rows now, but not which keys had rows when they were consumed.
         return Line(line if known.scanned else known, line)
+
+    def _remember_names(self, each: InputToCapture) -> None:
+        """Let later looks know which of the upstream's partitions were there, so that they see it if one is deleted."""
+        if each.line is None or each.tracked.slicing is None:
+            return
+        stored = self.store.get_line(each.line.known.edge)
+        line = with_names(stored, each.line.known, each.tracked.slicing)
+        if line != stored:
+            with effect(Effect.RECORD_LOOK):
+                self.store.set_line(line)
 
     def _rows_of_any(
         self, tracked: TrackedInput, source: TableMetadata, share: BacklogShare, line: Line | None
@@ -394,6 +414,11 @@ def _left_out(each: InputToCapture, state: EdgeState, mode: Mode) -> frozenset[s
     return lacked | each.tracked.slicing.left_out(state.edge.partition or "", each.line.looked.touched)
 
 
+def _division(each: InputToCapture) -> str | None:
+    slicing = each.tracked.slicing
+    return divided(slicing.division, each.line.known.losses) if slicing and each.line else None
+
+
 def _taken_back(edges: Sequence[EdgeToCapture]) -> dict[str, Watermark]:
     """The partitions that a revert took back, according to their newest stamps, and up to where."""
     stamps = {edge.state.edge.partition or "": edge.history.newest for edge in edges if edge.history}
@@ -415,11 +440,11 @@ def _made(target: TableMetadata | None, states: Sequence[EdgeState]) -> dict[str
 
 
 def _as_divided_now(
-    edges: tuple[EdgeToCapture, ...], target: TableMetadata | None, tracked: TrackedInput
+    edges: tuple[EdgeToCapture, ...], target: TableMetadata | None, tracked: TrackedInput, known: LineState | None
 ) -> tuple[EdgeToCapture, ...]:
-    if tracked.slicing is None:
+    if tracked.slicing is None or known is None:
         return edges
-    states = as_divided_now([each.state for each in edges], target, edges[0].state.edge.line, tracked.slicing)
+    states = as_divided_now([each.state for each in edges], target, known, tracked.slicing)
     return tuple(replace(each, state=states[each.state.edge]) for each in edges)
 
 

@@ -10,9 +10,11 @@ from itertools import pairwise
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.change_set import DataFile
+from dagster_ips.core.division import divided, with_losses
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.target import is_older
 from dagster_ips.core.touched import FoundKeys, LineState, Stray, reaches
 from dagster_ips.core.watermark import Watermark
@@ -37,30 +39,73 @@ _MOST_COMMITS = 1000
 
 
 def known_line(store: EdgeStore, consumer: str, tracked: TrackedInput, target: TableMetadata | None) -> LineState:
-    """What is known about all partitions of ``consumer``, whose table is ``target``.
+    """What is known about all partitions of ``consumer``, whose table is ``target``, before the next look.
 
-    Nothing, if the line was recorded for another table, or when the keys had another meaning.
+    Nothing, if the line was recorded for another table, or when the keys had another meaning. In any case, it knows
+    which of the upstream's partitions were deleted by now.
     """
     slicing = tracked.slicing
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
     division = f"{slicing.division} in {target.uuid}" if target else slicing.division
     line = store.get_line(Edge(consumer, tracked.upstream))
-    known = line if line.division in (None, slicing.division, division) else LineState(line.edge)
-    return replace(known, division=division)
+    is_same = line.division in (None, slicing.division, division)
+    known = line if is_same else LineState(line.edge, landmarks=line.landmarks, losses=line.losses)
+    return _with_losses(replace(known, division=division), tracked, target)
+
+
+def _with_losses(line: LineState, tracked: TrackedInput, target: TableMetadata | None) -> LineState:
+    """``line`` with what was deleted since the last look.
+
+    If no look is known, although something may have been consumed before, anything may have been deleted since. If rows
+    that were removed upstream are meant to stay, so are those of deleted partitions: nothing is recomputed then.
+    """
+    slicing, keeps = tracked.slicing, tracked.policies.on_removed is OnRemoved.IGNORE
+    assert slicing is not None  # noqa: S101  # as above
+    if not slicing.upstream_keys.is_dynamic or not slicing.sharing:
+        return line
+    if line.landmarks is None:
+        head = target.head_snapshot_id() if target and line.scanned is None and not keeps else None
+        return replace(line, losses=with_losses("", [str(head)])) if head is not None else line
+    deleted = slicing.upstream_keys.deleted(line.landmarks)
+    if not deleted:
+        return line
+    losses = line.losses if keeps or not slicing.took_any(deleted) else with_losses(line.losses, deleted)
+    return replace(line, landmarks=line.landmarks - deleted, losses=losses, awaits_lost=True)
+
+
+def with_names(line: LineState, captured: LineState, slicing: Slicing) -> LineState:
+    """``line`` as it is stored, with the upstream's partitions that a capture, which knows ``captured``, may take.
+
+    Otherwise the next look wouldn't miss one that is added before the capture and deleted after it.
+    """
+    if not slicing.upstream_keys.is_dynamic or not slicing.sharing:
+        return line
+    if line.landmarks is None and line.scanned is None:
+        line = replace(line, losses=captured.losses)
+    there = slicing.upstream_keys.landmarks()
+    if line.landmarks is not None and there <= line.landmarks:
+        return line
+    return replace(line, landmarks=there.union(line.landmarks or ()))
 
 
 def as_divided_now(
-    states: Iterable[EdgeState], target: TableMetadata | None, line: Edge, slicing: Slicing
+    states: Iterable[EdgeState], target: TableMetadata | None, line: LineState, slicing: Slicing
 ) -> dict[Edge, EdgeState]:
     """``states`` of partitions; those in another table, or whose keys had another meaning, have consumed nothing.
 
-    Their rows in ``target`` are then recomputed and replaced, whatever they are.
+    Nor have those that were computed before the losses that ``line`` knows. Their rows in ``target`` are then
+    recomputed and replaced, whatever they are.
     """
-    other = last_divided_otherwise(target, line, slicing.division) if target else None
+    other = last_divided_otherwise(target, line.edge, slicing.division) if target else None
     now = head_mark(target) if target else None
+
+    def is_other(state: EdgeState) -> bool:
+        is_before = (state.division or slicing.division) != divided(slicing.division, line.losses)
+        return is_before or _is_elsewhere(state, target) or _is_divided_otherwise(state, other)
+
     return {
         state.edge: replace(state, committed=None, left_out=frozenset(), target=now)
-        if state.committed and (_is_elsewhere(state, target) or _is_divided_otherwise(state, slicing.division, other))
+        if state.committed and is_other(state)
         else state
         for state in states
     }
@@ -71,10 +116,10 @@ def _is_elsewhere(state: EdgeState, target: TableMetadata | None) -> bool:
     return state.target is not None and (target is None or state.target.table_uuid != target.uuid)
 
 
-def _is_divided_otherwise(state: EdgeState, division: str, other: TargetMark | None) -> bool:
-    """Whether the key had another meaning when it was consumed, or later, as of the target's snapshot ``other``."""
-    if other is None or state.division not in (None, division):
-        return state.division not in (None, division)
+def _is_divided_otherwise(state: EdgeState, other: TargetMark | None) -> bool:
+    """Whether the key may have had another meaning since it was consumed, as of the target's snapshot ``other``."""
+    if other is None:
+        return False
     is_known_as_it = state.target is not None and state.target.snapshot_id == other.snapshot_id
     return is_older(state.target, other) or (is_known_as_it and state.division is None)
 
@@ -90,8 +135,10 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
     if head is None:
         return line
-    if line.landmarks is None or not has_lost_partitions(line, slicing):
+    if not has_lost_partitions(line, slicing):
         line = replace(line, landmarks=slicing.upstream_keys.landmarks() if slicing.sharing else None)
+    elif line.awaits_lost:
+        line = replace(line, landmarks=slicing.upstream_keys.landmarks().union(line.landmarks or ()))
     has_moved = line.scanned is not None and _has_other_columns(line.scanned, source, slicing)
     if has_moved:  # What is known of rows without a partition is about other columns.
         line = replace(line, strays={})
@@ -206,7 +253,9 @@ def _newer_than(scanned: Watermark, source: TableMetadata, ref: str) -> list[Sna
 
 def has_lost_partitions(line: LineState, slicing: Slicing) -> bool:
     """Whether the upstream lost partitions since the look, and partitions of the consumer may share keys."""
-    return bool(line.landmarks and slicing.sharing) and slicing.upstream_keys.lacks_any(line.landmarks or ())
+    if not slicing.sharing or line.landmarks is None:
+        return False
+    return line.awaits_lost or slicing.upstream_keys.lacks_any(line.landmarks)
 
 
 def _has_other_columns(scanned: Watermark, source: TableMetadata, slicing: Slicing) -> bool:
@@ -261,7 +310,7 @@ class _Looking:
         if not has_lost_partitions(line, self.files.slicing) or NOT_YET.cause in self._of_live.unread.values():
             return line
         line = line.with_keys_to_come(self._of_live.keys - keys.known())
-        return self.with_strays(replace(line, landmarks=keys.landmarks()), self._live.values())
+        return self.with_strays(replace(line, landmarks=keys.landmarks(), awaits_lost=False), self._live.values())
 
     def unread_again(self, line: LineState) -> LineState:
         """``line`` with what can be read by now of its files that couldn't be read before."""

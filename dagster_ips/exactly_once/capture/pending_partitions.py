@@ -54,14 +54,20 @@ class PartitionWatch:
 
         What was found is stored, without what every partition has consumed, so that the next look starts from here.
         """
+        stored = self.store.get_line(Edge(self.consumer, tracked.upstream))
         known = known_line(self.store, self.consumer, tracked, self.target)
         found = self._look(known, tracked, source)
         pending, made_of = found.pending.keys(), found.made_of
         done = [key for key, consumers in made_of.items() if consumers and consumers.isdisjoint(pending)]
         line = found.line.without(done)
         if line.unread:
-            line = line.without_consumed_unread(list(self._every_state(line.edge, tracked).values()))
-        if line != known:
+            line = line.without_consumed_unread(list(self._every_state(line, tracked).values()))
+        if line != known or (line.losses, line.landmarks) != (stored.losses, stored.landmarks):
+            # What a run that captured during the look knows to be there isn't missed later, if it is deleted then.
+            there = (each.landmarks or frozenset() for each in (self.store.get_line(line.edge), stored, line))
+            latest, *known_before = there
+            if new := latest.difference(*known_before):
+                line = replace(line, landmarks=new.union(line.landmarks or ()))
             with effect(Effect.RECORD_LOOK):
                 self.store.set_line(line)
             self._follow_captures_since(known, line, tracked, source)
@@ -103,7 +109,7 @@ class PartitionWatch:
         found = self._look(known_line(self.store, self.consumer, tracked, self.target), tracked, source)
         line = found.line
         if line.unread:
-            line = line.without_consumed_unread(list(self._every_state(line.edge, tracked).values()))
+            line = line.without_consumed_unread(list(self._every_state(line, tracked).values()))
         return {key: state.committed for key, state in found.pending.items()}, line
 
     def consumed_up_to(
@@ -136,7 +142,7 @@ class PartitionWatch:
 
     def published(self, tracked: TrackedInput) -> dict[str | None, TargetMark | None]:
         """The target's snapshot with which each existing partition that was ever computed was last published."""
-        states = self._every_state(Edge(self.consumer, tracked.upstream), tracked)
+        states = self._every_state(known_line(self.store, self.consumer, tracked, self.target), tracked)
         return {key: state.target for key, state in states.items() if state.committed is not None}
 
     def needs(self, tracked: TrackedInput, source: TableMetadata) -> Iterator[Need]:
@@ -146,7 +152,7 @@ class PartitionWatch:
         known = known_line(self.store, self.consumer, tracked, self.target)
         found = self._look(known, tracked, source)
         starts = [found.line.start_of(state, slicing.taken_by(key)) for key, state in found.pending.items()]
-        starts += [being_read(state) for state in self._every_state(known.edge, tracked).values()]
+        starts += [being_read(state) for state in self._every_state(known, tracked).values()]
         # The next look begins where the last stored one ended, as this one isn't stored.
         return needs_of_line(known, [*starts, *(each.changed.since for each in found.line.unread.values())], source)
 
@@ -165,17 +171,39 @@ class PartitionWatch:
         line = self._with_newcomers(line, tracked, source)
         if not slicing.dynamic <= line.dynamic:
             line = replace(line, dynamic=line.dynamic | slicing.dynamic)
-        back = self._taken_back(line.edge, slicing)
+        back = self._taken_back(line, slicing)
         line = with_taken_back(line, slicing, *back)
         made_of = slicing.made_of_each(line.touched)
-        states = self._states(line.edge, slicing, frozenset[str]().union(*made_of.values()))
+        states = self._states(line, slicing, frozenset[str]().union(*made_of.values()))
         # If a run was killed before it committed, the cursor is behind the stamps; if a revert was, it is ahead.
         states |= {state.edge.partition or "": state for state in back[1] if state.edge.partition in states}
         pending = {key: state for key, state in states.items() if line.is_pending(state, slicing.taken_by(key))}
-        pending |= self._read_by_other_columns(line.edge, tracked, source)
+        pending |= self._read_by_other_columns(line, tracked, source)
+        pending |= self._computed_before_losses(line, slicing)
         return _PendingKeys(line, made_of, pending)
 
-    def _read_by_other_columns(self, line: Edge, tracked: TrackedInput, source: TableMetadata) -> dict[str, EdgeState]:
+    def _computed_before_losses(self, line: LineState, slicing: Slicing) -> dict[str, EdgeState]:
+        """The partitions that may hold rows of upstream partitions that were deleted, whatever they take now.
+
+        A run that captured before may publish at any time, so all partitions are asked at each look. If it was killed
+        before it committed, only its stamp says what it published. If a run that was to recompute was killed before it
+        published, nothing is consumed any more, but the target's mark is still there.
+        """
+        if not line.losses:
+            return {}
+        stored = self.store.get_many([line.edge.of(key) for key in sorted(slicing.sharing)])
+        histories = histories_of(self.storage, self.target, stored.values())
+        settled = {edge: settle(state, histories.get(edge)) for edge, state in stored.items()}
+        now = as_divided_now(settled.values(), self.target, line, slicing)
+        return {
+            edge.partition or "": now[edge]
+            for edge, state in settled.items()
+            if now[edge].committed is None and (state.committed is not None or state.target is not None)
+        }
+
+    def _read_by_other_columns(
+        self, line: LineState, tracked: TrackedInput, source: TableMetadata
+    ) -> dict[str, EdgeState]:
         """The partitions that consumed rows in which a name meant another column than now, which no file shows.
 
         A run of these partitions is refused, with the reason. If the schema that they were read with was removed from
@@ -194,13 +222,13 @@ class PartitionWatch:
         there = tracked.slicing.sharing
         if there == line.partitions:
             return line
-        states = self._states(line.edge, tracked.slicing, there - (line.partitions or frozenset()))
+        states = self._states(line, tracked.slicing, there - (line.partitions or frozenset()))
         line = with_newcomers(self.storage, line, source, tracked, list(states.values()))
         return replace(line, partitions=there)
 
-    def _taken_back(self, line: Edge, slicing: Slicing) -> tuple[dict[str, Watermark], list[EdgeState]]:
+    def _taken_back(self, line: LineState, slicing: Slicing) -> tuple[dict[str, Watermark], list[EdgeState]]:
         """The partitions that a revert took back, up to where, and their states according to the target."""
-        found = taken_back(self.target, line) if self.target is not None else {}
+        found = taken_back(self.target, line.edge) if self.target is not None else {}
         back = {key: at for key, at in found.items() if key is not None}
         states = self._states(line, slicing, frozenset(back))
         histories = histories_of(self.storage, self.target, states.values())
@@ -232,7 +260,7 @@ class PartitionWatch:
 
     def _holding_what_is_gone(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
         """The partitions that consumed an upstream that now has no snapshot, because it was re-created without rows."""
-        states = self._every_state(line.edge, tracked)
+        states = self._every_state(line, tracked)
         return {key: state for key, state in states.items() if state.committed is not None}
 
     def _with_consumed(self, line: LineState, tracked: TrackedInput) -> LineState:
@@ -244,7 +272,7 @@ class PartitionWatch:
         slicing, scanned = tracked.slicing, line.scanned
         assert slicing is not None  # noqa: S101  # as above
         assert scanned is not None  # noqa: S101  # it was looked
-        states = self._every_state(line.edge, tracked)
+        states = self._every_state(line, tracked)
         consumed = {key for key, state in states.items() if state != EdgeState(state.edge)}
         consumed |= self._read_up_to(line.edge, states, slicing).keys()
         if self.target is not None and last_divided_otherwise(self.target, line.edge, slicing.division):
@@ -256,7 +284,7 @@ class PartitionWatch:
         touched = {key: Touched(None, scanned) for key in keys | line.touched.keys()}
         return replace(line, touched=touched, partitions=slicing.sharing)
 
-    def _every_state(self, line: Edge, tracked: TrackedInput) -> dict[str, EdgeState]:
+    def _every_state(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
         """The states of all existing partitions."""
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # as above
@@ -265,11 +293,11 @@ class PartitionWatch:
     def _states_ever(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
         """As ``_every_state``, with the partitions that were deleted: they may be added again, and then have rows."""
         assert tracked.slicing is not None  # noqa: S101  # as above
-        there = self._every_state(line.edge, tracked)
-        return self._states(line.edge, tracked.slicing, line.dynamic - there.keys()) | there
+        there = self._every_state(line, tracked)
+        return self._states(line, tracked.slicing, line.dynamic - there.keys()) | there
 
-    def _states(self, line: Edge, slicing: Slicing, partitions: frozenset[str]) -> dict[str, EdgeState]:
-        stored = self.store.get_many([line.of(key) for key in sorted(partitions)])
+    def _states(self, line: LineState, slicing: Slicing, partitions: frozenset[str]) -> dict[str, EdgeState]:
+        stored = self.store.get_many([line.edge.of(key) for key in sorted(partitions)])
         states = as_divided_now(stored.values(), self.target, line, slicing)
         return {edge.partition or "": state for edge, state in states.items()}
 

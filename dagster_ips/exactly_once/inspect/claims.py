@@ -155,7 +155,7 @@ class Prover:
             sources=[self.catalog.load(tracked.table, asset=consumer) for tracked in inputs],
             lines=lines,
             states=[
-                _settled(edges[i], stored[i], histories[i], target, Edge(consumer, tracked.upstream), tracked.slicing)
+                _settled(edges[i], stored[i], histories[i], target, lines[i], tracked.slicing)
                 for i, tracked in enumerate(inputs)
             ],
             histories=[{key: histories[i][edge] for key, edge in of.items()} for i, of in enumerate(edges)],
@@ -268,11 +268,11 @@ def _settled(  # noqa: PLR0913, PLR0917  # all are independent
     stored: Mapping[Edge, EdgeState],
     histories: Mapping[Edge, TargetHistory],
     target: TableMetadata,
-    line: Edge,
+    line: LineState | None,
     slicing: Slicing | None,
 ) -> Mapping[str | None, EdgeState]:
     settled = {edge: settle(stored[edge], histories[edge]) for edge in edges.values()}
-    if slicing is not None:
+    if slicing is not None and line is not None:
         settled = as_divided_now(settled.values(), target, line, slicing)
     return {key: settled[edge] for key, edge in edges.items()}
 

@@ -14,6 +14,7 @@ import dagster as dg
 
 from dagster_ips._compat import backfill_status, knowing_partitions, requested_backfill
 from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, LaunchedBackfill, PlannedStage
+from dagster_ips.core.division import divided
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import FileSet
 from dagster_ips.core.target import settle
@@ -248,7 +249,7 @@ class BackfillLauncher:
             if slicing is not None:
                 storage = self.lineage.lake(plan.root.asset).storage
                 looked = PartitionWatch(storage, store, plan.root.asset, target).known(tracked)
-                settled = as_divided_now(settled.values(), target, line, slicing)
+                settled = as_divided_now(settled.values(), target, looked, slicing)
             alike: dict[tuple[Watermark | None, frozenset[str], FileSet | None], list[str]] = {}
             for edge, state in settled.items():
                 up_to = state.holds_up_to
@@ -257,7 +258,7 @@ class BackfillLauncher:
                     up_to = replace(start or up_to, schema_id=up_to.schema_id)
                 alike.setdefault((up_to, state.left_out, state.file_set), []).append(edge.partition or "")
             for (up_to, left_out, file_set), partitions in alike.items():
-                division = slicing.division if slicing else None
+                division = divided(slicing.division, looked.losses) if slicing and looked else None
                 own = None if keys is None else tuple(partitions)
                 yield ConsumedBefore(tracked.upstream, up_to, own, left_out, division, file_set)
 

@@ -14,6 +14,7 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.backfill_plan import ConsumedBefore, LaunchedBackfill, PlannedStage
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.cascade import Cascade
+from dagster_ips.core.division import without_losses
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite
 from dagster_ips.core.interval import Interval
@@ -359,7 +360,9 @@ class BackfillReverter:
         known, instance = self._consumer, self.lineage.instance
         inputs = known.consumer.tracked(known.graph, instance).values() if known else ()
         slicings = {each.upstream: each.slicing for each in inputs}
-        then = {(edge.upstream, made.division) for edge, made in consumed.items() if made.division is not None}
+        made_by = {(edge.upstream, made.division) for edge, made in consumed.items() if made.division is not None}
+        # What was deleted since doesn't matter: what is restored is then recomputed without it.
+        then = {(upstream, without_losses(division)) for upstream, division in made_by}
         for upstream, division in sorted(then):
             slicing = slicings.get(upstream)
             if slicing is None or slicing.division != division:

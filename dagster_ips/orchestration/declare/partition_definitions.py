@@ -171,6 +171,13 @@ class _TimeKeys:
         # Most keys have a partition, so only the others are checked one by one.
         return frozenset(key for key in frozenset(keys) - self._there if self._is_outside(key))
 
+    @property
+    def is_dynamic(self) -> bool:
+        return False
+
+    def deleted(self, landmarks: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # as others
+        return frozenset()
+
     def dynamic(self) -> frozenset[str]:
         return frozenset()
 
@@ -355,6 +362,13 @@ class _NamedKeys:
     def lacks_any(self, landmarks: Collection[str]) -> bool:
         return not self.known().issuperset(landmarks)
 
+    @property
+    def is_dynamic(self) -> bool:
+        return not isinstance(self.definition, dg.StaticPartitionsDefinition)
+
+    def deleted(self, landmarks: Collection[str]) -> frozenset[str]:
+        return frozenset(landmarks) - self.known() if self.is_dynamic else frozenset()
+
 
 @dataclass(frozen=True)
 class _MultiKeys:
@@ -445,6 +459,18 @@ class _MultiKeys:
         if any(name not in self.dimensions for name, _, _ in parts):
             return True
         return any(each.lacks_any({of for name, _, of in parts if name == n}) for n, each in self.dimensions.items())
+
+    @property
+    def is_dynamic(self) -> bool:
+        return any(each.is_dynamic for each in self.dimensions.values())
+
+    def deleted(self, landmarks: Collection[str]) -> frozenset[str]:
+        parts = [mark.partition(_DELIMITER) for mark in landmarks]
+        return frozenset(
+            f"{n}{_DELIMITER}{gone}"
+            for n, each in self.dimensions.items()
+            for gone in each.deleted({of for name, _, of in parts if name == n})
+        )
 
     def dynamic(self) -> frozenset[str]:
         return self.known() if any(each.dynamic() for each in self.dimensions.values()) else frozenset()

@@ -217,14 +217,16 @@ class WatchedInputs:
         instance: DagsterInstance,
         partitions: Iterable[str],
     ) -> dict[str, list[object]]:
-        """By partition: for each upstream, the newest changes that affect it, as of the last look."""
+        """By partition: for each upstream, the newest changes that affect it and any losses, as of the last look."""
         found: dict[str, list[object]] = {partition: [] for partition in partitions}
         for tracked in self.consumer.tracked(graph, instance).values():
-            touched = CursorStore(instance).get_line(self.edge(tracked)).touched
+            line = CursorStore(instance).get_line(self.edge(tracked))
+            touched, losses = line.touched, [line.losses] if line.losses else []
             assert tracked.slicing is not None  # noqa: S101  # the consumer is partitioned
             for partition, changes in found.items():
                 keys = sorted(tracked.slicing.taken_by(partition) & touched.keys())
-                changes.append([tracked.upstream, [[key, str(touched[key].last.snapshot_id)] for key in keys]])
+                newest = [[key, str(touched[key].last.snapshot_id)] for key in keys]
+                changes.append([tracked.upstream, newest, *losses])
         return found
 
     def backlogs(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[str, Backlog] | None:

@@ -246,6 +246,15 @@ class PartitionsToCome(RuleBasedStateMachine):
         self.ahead = min(self.ahead + 1, 3)
         self.instance.add_dynamic_partitions("titles", [TITLE_KEYS[self.ahead]])
 
+    @precondition(lambda self: self.made.by == "title" and self.made.mapping is not LAST)
+    @rule(data=st.data())
+    def a_partition_goes_or_is_back(self, data: st.DataObject) -> None:
+        title = data.draw(st.sampled_from(TITLE_KEYS[: self.ahead + 1]))
+        if self.instance.has_dynamic_partition("titles", title):
+            self.instance.delete_dynamic_partition("titles", title)
+        else:
+            self.instance.add_dynamic_partitions("titles", [title])
+
     @rule()
     def the_sensor_looks(self) -> None:
         self.pending()
@@ -348,7 +357,7 @@ def test_a_partition_recomputed_while_its_upstream_partition_was_gone_gets_those
         lake.pending()
     lake.run_of(["eu"], named_by_person=True)
     lake.instance.add_dynamic_partitions("titles", ["b"])
-    assert lake.pending() == {"eu"}
+    assert lake.pending() == {"eu", "us"}  # The other one was to be recomputed without them.
     lake.all_that_waits_is_run()
     lake.teardown()
 
