@@ -39,7 +39,12 @@ _MOST_COMMITS = 1000
 
 
 def known_line(store: EdgeStore, consumer: str, tracked: TrackedInput, target: TableMetadata | None) -> LineState:
-    """What is known about all partitions of ``consumer``, whose table is ``target``, before the next look.
+    """What the ``store`` has of the line of all partitions of ``consumer``: see ``known_of``."""
+    return known_of(store.get_line(Edge(consumer, tracked.upstream)), tracked, target)
+
+
+def known_of(line: LineState, tracked: TrackedInput, target: TableMetadata | None) -> LineState:
+    """What is known from ``line``, as it is stored, about a consumer whose table is ``target``, before the next look.
 
     Nothing, if the line was recorded for another table, or when the keys had another meaning. In any case, it knows
     which of the upstream's partitions were deleted by now.
@@ -47,7 +52,6 @@ def known_line(store: EdgeStore, consumer: str, tracked: TrackedInput, target: T
     slicing = tracked.slicing
     assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
     division = f"{slicing.division} in {target.uuid}" if target else slicing.division
-    line = store.get_line(Edge(consumer, tracked.upstream))
     is_same = line.division in (None, slicing.division, division)
     known = line if is_same else LineState(line.edge, landmarks=line.landmarks, losses=line.losses)
     return _with_losses(replace(known, division=division), tracked, target)

@@ -15,6 +15,7 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.line_look import (
     as_divided_now,
     known_line,
+    known_of,
     look,
     may_lack_rows,
     with_newcomers,
@@ -55,7 +56,7 @@ class PartitionWatch:
         What was found is stored, without what every partition has consumed, so that the next look starts from here.
         """
         stored = self.store.get_line(Edge(self.consumer, tracked.upstream))
-        known = known_line(self.store, self.consumer, tracked, self.target)
+        known = known_of(stored, tracked, self.target)
         found = self._look(known, tracked, source)
         pending, made_of = found.pending.keys(), found.made_of
         done = [key for key, consumers in made_of.items() if consumers and consumers.isdisjoint(pending)]
@@ -98,7 +99,7 @@ class PartitionWatch:
         slicing = tracked.slicing
         assert slicing is not None  # noqa: S101  # as above
         line = known_line(self.store, self.consumer, tracked, self.target)
-        return with_taken_back(line, slicing, *self._taken_back(line.edge, slicing))
+        return with_taken_back(line, slicing, *self._taken_back(line, slicing))
 
     def waiting(self, tracked: TrackedInput, source: TableMetadata) -> Mapping[str, Watermark | None]:
         """As ``pending``, each with the watermark up to which it has consumed, None if never. Nothing is stored."""
