@@ -128,6 +128,7 @@ class IcdcView:
         self._names: list[str] = []
         self._net_uses = 0
         self._gone_ranges: dict[str, list[ChangeRange]] = {}
+        self._gone_count: int | None = None
         self._needed: tuple[str, ...] | None = None
         self._known = KnownChange()
 
@@ -213,7 +214,9 @@ class IcdcView:
         if not (self._is_known_apart and source.shows_current_schema(before)):
             return None
         rows = table_frame(self._session, self._catalog, source.table, snapshot_id=before.snapshot_id)
-        return self._of_run(kept_rows(rows, self._gone, [entry.path for entry in files.hidden]))
+        are_few = self._gone_count is not None and self._gone_count <= _OF_ANY_WIDTH
+        are_few = are_few and may_broadcast_more(self._session)
+        return self._of_run(kept_rows(rows, self._gone, [entry.path for entry in files.hidden], are_few=are_few))
 
     def came_within(self, column: str, of: str) -> Predicate:
         """A condition on a column ``of`` that is true for every value of ``column`` in rows that ``came``."""
@@ -247,6 +250,7 @@ class IcdcView:
             self._deleted_at_one_end, self._is_known_apart = kept, not found.back
             if self._is_known_apart:
                 self._known.has_change = found.gone > 0
+                self._gone_count = found.gone
                 self._gone_ranges = {
                     name: ranges_over(name, bounds, has_null=name in found.nulls, most=_MOST_RANGES)
                     for name, bounds in found.bounds.items()

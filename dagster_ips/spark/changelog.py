@@ -165,16 +165,18 @@ def deletions(differing: DataFrame, columns: Sequence[str] = ()) -> Deletions:
     return Deletions(sum(row[1] for row in by_file), sum(row[2] for row in by_file), found, frozenset(nulls))
 
 
-def kept_rows(before: DataFrame, gone: DataFrame, hidden: Collection[str]) -> DataFrame:
+def kept_rows(before: DataFrame, gone: DataFrame, hidden: Collection[str], *, are_few: bool = False) -> DataFrame:
     """The rows ``before`` that aren't ``gone``, which `gone_rows` returned, in the files ``hidden``.
 
-    ``before`` is a frame of an Iceberg table's rows and columns as they are.
+    ``before`` is a frame of an Iceberg table's rows and columns as they are. If those that are gone ``are_few``, they
+    are broadcast to where the others are read: because of the files' names, Spark takes them for more.
     """
     place_in = F.col(_FILE)
     if len(hidden) <= MOST_LITERALS:  # Rows of other files needn't be looked up.
         place_in = F.when(place_in.isin(sorted(hidden)), place_in).alias(_FILE)
     placed = before.select("*", place_in, _PLACE)
-    return without_places(placed.join(gone.select(*PLACES), [*PLACES], "left_anti"))
+    places = gone.select(*PLACES)
+    return without_places(placed.join(F.broadcast(places) if are_few else places, [*PLACES], "left_anti"))
 
 
 def without_places(rows: DataFrame) -> DataFrame:
