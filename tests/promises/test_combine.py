@@ -133,14 +133,22 @@ def test_rows_that_cannot_be_counted_are_refused_in_the_first_run(
 
 
 @pytest.mark.parametrize(
-    "aggregate", mostly_slow(["sum(seconds * _weight)", "sum(_WEIGHT)", "max(`_weight`)", "sum(hash(*))"])
+    ("aggregate", "match"),
+    mostly_slow(
+        [
+            ("sum(seconds * _weight)", "would not subtract what it once added"),
+            ("sum(_WEIGHT)", "would not subtract what it once added"),
+            ("max(`_weight`)", "would not subtract what it once added"),
+            ("sum(hash(*))", "can't be maintained incrementally"),  # Spark may refuse it first.
+        ]
+    ),
 )
 def test_an_aggregate_that_uses_the_weight_is_refused_in_the_first_run(
-    lake: Lake, instance: dg.DagsterInstance, aggregate: str
+    lake: Lake, instance: dg.DagsterInstance, aggregate: str, match: str
 ) -> None:
     lake.create_playback(events(range(2)))
     asset = combined(aggregates={"seconds": aggregate})
-    with pytest.raises(AggregateError, match="a removed row would not subtract what it once added"):
+    with pytest.raises(AggregateError, match=match):
         materialize(pipeline(lake.folder, lake.spark_folder, asset), instance, "combined")
 
 
