@@ -277,7 +277,10 @@ class TableMetadata:
 
     def _of_other_meaning(self, fields: Sequence[dict[str, Any]]) -> tuple[str, ...]:
         before, now = dict(_named_ids(fields)), dict(_named_ids(self.current_fields))
-        return tuple(sorted(name for name in before.keys() & now.keys() if before[name] != now[name]))
+        # Spark ignores case in names, so one that is gone may be found again in another case, for another column.
+        gone = {name.lower(): number for name, number in before.items() if name not in now}
+        other = (name for name, number in now.items() if before.get(name, gone.get(name.lower(), number)) != number)
+        return tuple(sorted(other))
 
     def shows_partition_columns(self, spec_id: int) -> bool:
         """Whether a row, as the current schema shows it, says which partition of the spec it is in.

@@ -371,6 +371,17 @@ def test_a_reused_name_is_not_mistaken_for_the_same_column_if_the_consumed_schem
     assert source.capture(policies=with_policies(on_expired="full")).capture.mode is Mode.FULL
 
 
+def test_a_name_in_another_case_that_stands_for_another_column_is_refused(source: Source) -> None:
+    with source.table.update_schema() as update:
+        update.rename_column("amount", "Amount")
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
+    with source.table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("Amount")
+    with source.table.update_schema() as update:
+        update.add_column("AMOUNT", DoubleType())
+    assert "(AMOUNT)" in refused(source, SourceColumnsChangedError)
+
+
 def test_a_schema_that_got_the_number_of_a_removed_one_is_not_mistaken_for_it(source: Source) -> None:
     with source.table.update_schema() as update:
         update.add_column("more", DoubleType())
