@@ -55,6 +55,15 @@ class ChangeSet:
         return self.added + self.removed + self.hidden
 
     @property
+    def overwritten(self) -> frozenset[str]:
+        """The paths of removed files that another file has now, as their sizes show: what they held can't be read."""
+        if not self.removed:
+            return frozenset()
+        now = {file.path: (file.file_size_bytes, file.record_count) for file in self.added}
+        before = {file.path: (file.file_size_bytes, file.record_count) for file in self.removed}
+        return frozenset(path for path, size in before.items() if now.get(path, size) != size)
+
+    @property
     def row_count(self) -> int:
         """Rows in the added files."""
         return sum(file.record_count for file in self.added)

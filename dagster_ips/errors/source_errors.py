@@ -210,6 +210,21 @@ class SourceColumnsChangedError(BrokenHistoryError):
 
 
 @dataclass(eq=False)
+class SourceFileOverwrittenError(BrokenHistoryError):
+    """A data file of the source was overwritten in place, and the table was told that it is a new file."""
+
+    file: str
+
+    def __str__(self) -> str:
+        return self._message(
+            f"had a data file removed and another one added under the same path ({self.file})",
+            "The rows of the first one are overwritten, so nothing shows which of them were removed. Whoever writes it "
+            "has to give each file a path of its own.",
+            _AUTOMATICALLY,
+        )
+
+
+@dataclass(eq=False)
 class RemovedRowsError(IpsError):
     """Rows were removed upstream, and the target's write mode can't apply that."""
 

@@ -245,7 +245,7 @@ def _size_of(opened: parquet.ParquetFile, columns: set[str]) -> int:
 def _key_of(source: TableMetadata, file: DataFile, columns: Columns) -> tuple[object, ...]:
     fields = [source.columns.get(column) for column in columns.names]
     kinds = [(field.field_id, str(field.field_type), field.initial_default) if field else None for field in fields]
-    return (source.uuid, file.path, columns, *kinds)
+    return (source.uuid, file.path, file.file_size_bytes, columns, *kinds)
 
 
 class _ValuesCache:

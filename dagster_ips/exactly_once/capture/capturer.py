@@ -54,7 +54,7 @@ from dagster_ips.exactly_once.capture.partition_captures import (
     rows_of,
     rows_of_any,
 )
-from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, follow
+from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, follow, without_overwritten
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import (
     histories_of,
@@ -375,7 +375,9 @@ class Capturer:
         interval = follow(storage, state, source, tracked)
         if isinstance(interval, StartOver):
             return interval
-        return _Read(share_of(storage, source, tracked, state, interval), {state.edge: state.committed})
+        share = share_of(storage, source, tracked, state, interval)
+        lost = without_overwritten(share.files.changes.overwritten, state, source, tracked)
+        return lost or _Read(share, {state.edge: state.committed})
 
     def _everything(self, each: InputToCapture, partitions: RunPartitions | None) -> _Read:
         """All that is live in the input, limited to the run's partitions if it has any."""

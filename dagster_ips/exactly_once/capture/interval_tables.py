@@ -16,7 +16,13 @@ from dagster_ips.errors import IntervalError, UnknownIcdcTableError
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
 from dagster_ips.exactly_once.capture.capturer import make_icdc_table
 from dagster_ips.exactly_once.capture.edge_start import snapshot_at
-from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, files_in, follow
+from dagster_ips.exactly_once.capture.tracked_input import (
+    StartOver,
+    TrackedInput,
+    files_in,
+    follow,
+    without_overwritten,
+)
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import ChangedFiles, live_files
@@ -119,4 +125,6 @@ class IntervalTables:
         tracked = TrackedInput(upstream=until.table, table=until.table, ref=ref, policies=policies)
         interval = follow(storage, state, until, tracked)
         assert not isinstance(interval, StartOver)  # noqa: S101  # these policies raise instead
-        return files_in(storage, until, interval, head)
+        files = files_in(storage, until, interval, head)
+        without_overwritten(files.changes.overwritten, state, until, tracked)
+        return files

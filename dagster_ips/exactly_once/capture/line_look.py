@@ -288,10 +288,12 @@ class _Looking:
         if line.scanned is None:
             return self.with_strays(line.looked_at(now, self._of_live), self._live.values())
         found = interval_of(self.storage, self.source, line.scanned, ancestry)
-        if has_moved or not isinstance(found, Interval) or not is_readable(found):
+        changes = None
+        if not has_moved and isinstance(found, Interval) and is_readable(found):
+            changes = files_in(self.storage, self.source, found, self.head).changes
+        if changes is None or changes.overwritten or not isinstance(found, Interval):
             every = self._of_live.keys | self.files.keys.known()
             return self.with_strays(line.looked_at(now, replace(self._of_live, keys=every)), self._live.values())
-        changes = files_in(self.storage, self.source, found, self.head).changes
         live = {file.path for file in (*changes.added, *changes.hidden)}
         changed = self.files.read(changes.touched, live=live)
         abandoned = [snapshot.snapshot_id for snapshot in found.abandoned]

@@ -19,6 +19,7 @@ from dagster_ips.exactly_once.capture.tracked_input import (
     TrackedInput,
     files_in,
     follow,
+    without_overwritten,
 )
 from dagster_ips.iceberg.change_reader import ChangedFiles, live_files
 from dagster_ips.iceberg.file_spans import column_kinds
@@ -75,7 +76,11 @@ def changed_in_partitions(
                 parts.append(_live_of(storage, source, slicing, keys, head))
             else:
                 files = files_in(storage, source, interval, head)
-                parts.append(of_partitions(storage, source, slicing, files, keys))
+                part = of_partitions(storage, source, slicing, files, keys)
+                lost = files.changes.overwritten.intersection(file.path for file in part.changes.removed)
+                if over := without_overwritten(lost, alike[0], source, tracked):
+                    return over
+                parts.append(part)
     taken = [_taken_by(slicing, [partitions[s] for s in states if starts[s] == each]) for each in unique]
     whole = united(parts) if parts else ChangedFiles.nothing()
     if whole is None or not _are_apart(parts, taken, FileKeys(storage, source, slicing)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from dagster_ips.errors import (
     BrokenHistoryError,
     SourceColumnsChangedError,
     SourceExpiredError,
+    SourceFileOverwrittenError,
     SourceRecreatedError,
     SourceReplacedError,
     SourceRolledBackError,
@@ -99,6 +101,22 @@ def follow(storage: Storage, state: EdgeState, source: TableMetadata, tracked: T
     if policies.on_expired is OnExpired.FULL:
         return StartOver(_why_over(found, tracked.upstream))
     raise _error(found, state, committed, source, tracked.ref)
+
+
+def without_overwritten(
+    paths: Collection[str], state: EdgeState, source: TableMetadata, tracked: TrackedInput
+) -> StartOver | None:
+    """Why a change can't be read in which the data files ``paths`` were overwritten in place; None if there are none.
+
+    Raises:
+        SourceFileOverwrittenError: there are, and the policy doesn't allow to start over.
+    """
+    if not paths or state.committed is None:
+        return None
+    if tracked.policies.on_expired is OnExpired.FULL:
+        return StartOver(f"data files of {tracked.upstream} were overwritten in place")
+    values = _common_values(state, state.committed, source, tracked.ref)
+    raise SourceFileOverwrittenError(**values, file=min(paths))
 
 
 def _since(

@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 from pyiceberg.types import DoubleType
 
 from dagster_ips.core.capture import Mode
@@ -21,6 +23,7 @@ from dagster_ips.errors import (
     MetadataUnreadableError,
     SourceColumnsChangedError,
     SourceExpiredError,
+    SourceFileOverwrittenError,
     SourceRecreatedError,
     SourceRolledBackError,
     TagFollowedError,
@@ -380,6 +383,35 @@ def test_a_name_in_another_case_that_stands_for_another_column_is_refused(source
     with source.table.update_schema() as update:
         update.add_column("AMOUNT", DoubleType())
     assert "(AMOUNT)" in refused(source, SourceColumnsChangedError)
+
+
+def land(source: Source, *numbers: int) -> None:
+    """Write a file of rows to where the one before was, and add it to the table."""
+    path = source.folder / "landed.parquet"
+    days = [row[2] for row in numbered(*numbers)]
+    rows = pa.table({"number": pa.array(numbers, pa.int32()), "day": pa.array(days, pa.date32())})
+    parquet.write_table(rows, path)
+    source.table.add_files([path.as_uri()])
+
+
+def test_a_file_that_was_overwritten_in_place_is_refused_and_one_that_was_added_again_is_not(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    land(source, 1, 2)
+    source.capture_and_consume()
+    source.table.delete()
+    land(source, 1, 2)
+    assert source.scan(source.capture_and_consume().capture.icdc_table) == source.expected(numbered(1, 2))
+    source.table.delete()
+    land(source, 3)
+    assert "landed.parquet" in refused(source, SourceFileOverwrittenError)
+    captured = source.capture(policies=with_policies(on_expired="full"))
+    assert (captured.capture.mode, captured.capture.reason) == (
+        Mode.FULL,
+        "data files of playback were overwritten in place",
+    )
+    source.consume(captured)
+    source.append(numbered(4))
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(4))
 
 
 def test_a_schema_that_got_the_number_of_a_removed_one_is_not_mistaken_for_it(source: Source) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import dagster as dg
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -20,7 +21,7 @@ from pyiceberg.types import DateType, IntegerType, NestedField, StringType, Time
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import InputPolicies, OnUnmapped
 from dagster_ips.core.touched import LineState
-from dagster_ips.errors import SourceColumnsChangedError, UnmappedRowsError
+from dagster_ips.errors import SourceColumnsChangedError, SourceFileOverwrittenError, UnmappedRowsError
 from dagster_ips.exactly_once.capture import partition_captures
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
@@ -191,6 +192,31 @@ def test_partitions_become_pending_if_a_column_name_changes_meaning_even_if_no_f
             plays.run(REGIONS, "region", key)
         plays.run(REGIONS, "region", key, anew=True)
         assert plays.pending(REGIONS, "region") == left
+
+
+def test_a_file_that_was_overwritten_in_place_is_refused_by_the_partitions_that_had_its_rows(
+    plays: Plays, tmp_path: Path
+) -> None:
+    path, regions = tmp_path / "landed.parquet", dg.StaticPartitionsDefinition(["asia", "eu", "us"])
+
+    def land(region: str, *numbers: int) -> None:
+        rows = pa.table({"region": [region for _ in numbers], "number": pa.array(numbers, pa.int32())})
+        parquet.write_table(rows, path)
+        plays.lake.client.load_table(TABLE).add_files([path.as_uri()])
+
+    plays.create()
+    plays.append([{"region": "asia"}])
+    land("eu", 1)
+    assert plays.follow(regions, "region") == {"asia", "eu"}
+    plays.lake.client.load_table(TABLE).delete("region = 'eu'")
+    land("us", 2, 3)
+    assert plays.pending(regions, "region") == {"asia", "eu", "us"}
+    with pytest.raises(SourceFileOverwrittenError, match="landed"):
+        plays.run(regions, "region", "eu")
+    assert (plays.run(regions, "region", "asia"), plays.run(regions, "region", "us")) == (0, 1)
+    assert plays.pending(regions, "region") == {"eu"}
+    plays.run(regions, "region", "eu", anew=True)
+    assert plays.pending(regions, "region") == set()
 
 
 def test_a_dynamic_partition_gets_its_rows_whenever_it_is_added(plays: Plays) -> None:
