@@ -121,11 +121,18 @@ class LineState:
             f"them: {path}, {example.cause}"
         )
 
-    def looked_at(self, scanned: Watermark, found: FoundKeys, *, abandoned: Iterable[int] = ()) -> LineState:
-        """The state after a scan from the previous one up to ``scanned``, with the changes that it ``found``."""
-        changed = {key: Touched(self._since(key), scanned) for key in found.keys}
+    def looked_at(
+        self, scanned: Watermark, found: FoundKeys, *, abandoned: Iterable[int] = (), is_followed: bool = True
+    ) -> LineState:
+        """The state after a scan from the previous one up to ``scanned``, with the changes that it ``found``.
+
+        If the history couldn't be followed, the head may have gone back: what was consumed up to the previous scan may
+        be later than ``scanned``, and isn't up to date either.
+        """
+        last = scanned if is_followed or self.scanned is None else _at_or_after(self.scanned, scanned)
+        changed = {key: Touched(self._since(key), last) for key in found.keys}
         unread = {
-            path: Unread(Touched(self._since_unread(path), scanned), cause, path in found.live)
+            path: Unread(Touched(self._since_unread(path), last), cause, path in found.live)
             for path, cause in found.unread.items()
         }
         return replace(
@@ -281,6 +288,15 @@ def later(one: Watermark, other: Watermark) -> Watermark:
     """The later mark; ``one`` if that isn't certain, or for two tables or refs, whose history is an error anyway."""
     is_comparable = one.table_uuid == other.table_uuid and one.ref == other.ref
     return other if is_comparable and is_certainly_before(one.position, other.position) else one
+
+
+def _at_or_after(one: Watermark, other: Watermark) -> Watermark:
+    """``other``; but if that isn't certainly after ``one``, a mark that only a watermark after both reaches."""
+    is_comparable = one.table_uuid == other.table_uuid and one.ref == other.ref
+    if not is_comparable or is_certainly_before(one.position, other.position):
+        return other
+    number, newest = max(one.sequence_number, other.sequence_number), max(one.timestamp_ms, other.timestamp_ms)
+    return replace(other, snapshot_id=-1, sequence_number=number, timestamp_ms=newest)
 
 
 def first_of(marks: Sequence[Watermark | None]) -> Watermark | None:

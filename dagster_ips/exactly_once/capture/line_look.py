@@ -293,7 +293,8 @@ class _Looking:
             changes = files_in(self.storage, self.source, found, self.head).changes
         if changes is None or changes.overwritten or not isinstance(found, Interval):
             every = self._of_live.keys | self.files.keys.known()
-            return self.with_strays(line.looked_at(now, replace(self._of_live, keys=every)), self._live.values())
+            line = line.looked_at(now, replace(self._of_live, keys=every), is_followed=False)
+            return self.with_strays(line, self._live.values())
         live = {file.path for file in (*changes.added, *changes.hidden)}
         changed = self.files.read(changes.touched, live=live)
         abandoned = [snapshot.snapshot_id for snapshot in found.abandoned]

@@ -14,7 +14,7 @@ from pyiceberg.transforms import IdentityTransform
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.target import committed
-from dagster_ips.errors import PublishError
+from dagster_ips.errors import BrokenHistoryError, PublishError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest, ReadyToCapture
@@ -98,6 +98,36 @@ def test_rows_that_came_and_went_between_two_looks_are_not_removed_from_a_partit
     assert plays.pending(REGIONS, "region") == {"eu", "us"}
     changes = plays.capture(plays.tracked(REGIONS, "region"), "eu", "us").files.changes
     assert (changes.row_count, changes.removed, changes.hidden) == (2, (), ())
+
+
+@pytest.mark.parametrize("is_registered", [True, False], ids=["an older state is registered", "rolled back, expired"])
+def test_partitions_that_have_read_beyond_the_head_are_pending_if_nothing_shows_what_they_have_read(
+    plays: PlaysWithTarget, *, is_registered: bool
+) -> None:
+    plays.create(BY_REGION)
+    plays.append([{"region": "eu", "number": 1}])
+    table = plays.lake.client.load_table(TABLE)
+    first, older = table.current_snapshot(), table.metadata_location
+    plays.append([{"region": "us", "number": 2}])
+    assert plays.follow(REGIONS, "region") == {"eu", "us"}
+    second = table.refresh().current_snapshot()
+    assert first
+    assert second
+    if is_registered:
+        plays.lake.client.drop_table(TABLE)
+        plays.lake.client.register_table(TABLE, older)
+    else:
+        table.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
+        table.maintenance.expire_snapshots().by_ids([second.snapshot_id]).commit()
+    for _ in range(2):
+        assert plays.pending(REGIONS, "region") == {"eu", "us"}
+    for region in ("eu", "us"):
+        with pytest.raises(BrokenHistoryError):
+            plays.run(REGIONS, "region", region)
+        plays.run(REGIONS, "region", region, anew=True)
+    assert plays.pending(REGIONS, "region") == set()
+    plays.append([{"region": "eu", "number": 2}])
+    assert plays.follow(REGIONS, "region") == {"eu"}
 
 
 @pytest.mark.parametrize("expires", [False, True])
