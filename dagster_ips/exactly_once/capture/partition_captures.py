@@ -10,6 +10,7 @@ from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.policy import OnRollback
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.touched import LineState, reaches
 from dagster_ips.core.watermark import Watermark
@@ -61,8 +62,9 @@ def changed_in_partitions(
     if lacking:
         some = ", ".join(sorted(lacking)[:_SHOWN])
         return StartOver(f"{tracked.upstream} had rows of {some} before Dagster had such a partition")
+    ancestry = source.ancestry(tracked.ref)
     starts = {state: _reads_from(line, state, slicing.taken_by(key)) for state, key in partitions.items()}
-    starts = _shared(starts, source.ancestry(tracked.ref))
+    starts = _shared(_without_rolled_back(starts, source, tracked), ancestry)
     parts: list[ChangedFiles] = []
     unique = list(dict.fromkeys(starts.values()))
     for start in unique:
@@ -86,6 +88,25 @@ def changed_in_partitions(
     if whole is None or not _are_apart(parts, taken, FileKeys(storage, source, slicing)):
         return StartOver("its partitions were consumed up to different snapshots, so their changes can't be told apart")
     return PartitionFiles(whole, {state.edge: start for state, start in starts.items()})
+
+
+def _without_rolled_back(
+    starts: Mapping[EdgeState, Watermark | None], source: TableMetadata, tracked: TrackedInput
+) -> dict[EdgeState, Watermark | None]:
+    """``starts``, but a partition is read from what it has consumed if what was looked at after that was rolled back.
+
+    Otherwise it would be refused because of a snapshot that it hasn't consumed.
+    """
+    ancestry, continues = source.ancestry(tracked.ref), tracked.policies.on_rollback is OnRollback.CONTINUE
+    marks = {each for each in starts.values() if each is not None}
+    gone = {each for each in marks if not (continues and each.snapshot_id in source.snapshots)}
+    gone = {each for each in gone if ancestry.find(each.snapshot_id) is None}
+    return {
+        state: committed
+        if start in gone and (committed := state.committed) and ancestry.find(committed.snapshot_id)
+        else start
+        for state, start in starts.items()
+    }
 
 
 def _shared(starts: Mapping[EdgeState, Watermark | None], ancestry: Ancestry) -> dict[EdgeState, Watermark | None]:

@@ -131,6 +131,29 @@ def test_partitions_that_have_read_beyond_the_head_are_pending_if_nothing_shows_
 
 
 @pytest.mark.parametrize("expires", [False, True])
+def test_a_partition_that_has_not_read_what_was_looked_at_is_not_refused_if_that_is_rolled_back(
+    plays: PlaysWithTarget, *, expires: bool
+) -> None:
+    plays.create(BY_REGION)
+    plays.append([{"region": "eu", "number": 1}, {"region": "us", "number": 2}])
+    assert plays.follow(REGIONS, "region") == {"eu", "us"}
+    table = plays.lake.client.load_table(TABLE)
+    first = table.current_snapshot()
+    plays.append([{"region": "us", "number": 3}])
+    assert plays.pending(REGIONS, "region") == {"us"}
+    looked_at = table.refresh().current_snapshot()
+    assert first
+    assert looked_at
+    table.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
+    if expires:
+        table.maintenance.expire_snapshots().by_ids([looked_at.snapshot_id]).commit()
+    plays.append([{"region": "eu", "number": 4}])
+    changes = {key: plays.capture(plays.tracked(REGIONS, "region"), key).files.changes for key in ("eu", "us")}
+    assert {key: (each.row_count, each.removed) for key, each in changes.items()} == {"eu": (1, ()), "us": (0, ())}
+    assert plays.follow(REGIONS, "region") == {"eu", "us"}
+
+
+@pytest.mark.parametrize("expires", [False, True])
 def test_a_deleted_partition_that_is_added_again_loses_the_rows_that_went_meanwhile(
     plays: PlaysWithTarget, *, expires: bool
 ) -> None:
