@@ -239,7 +239,7 @@ def _may_have_gone_back(scanned: Watermark, source: TableMetadata, ref: str) -> 
     Every commit takes the next sequence number. So a number that is missing in the history belongs to a snapshot that
     was rolled back or that is on a branch. Format version 1 has no sequence numbers, so there it is always possible.
     """
-    if source.format_version == 1:
+    if source.format_version == 1 or scanned.sequence_number == 0:
         return True
     newer = _newer_than(scanned, source, ref)
     return newer is None or source.last_sequence_number - scanned.sequence_number != len(newer)

@@ -153,6 +153,24 @@ def test_a_partition_that_has_not_read_what_was_looked_at_is_not_refused_if_that
     assert plays.follow(REGIONS, "region") == {"eu", "us"}
 
 
+def test_a_rollback_right_before_an_upgrade_to_version_2_is_noticed_by_the_partition_that_has_read_beyond_it(
+    plays: PlaysWithTarget,
+) -> None:
+    plays.create(BY_REGION, **{"format-version": "1"})
+    plays.append([{"region": "eu", "number": 1}, {"region": "us", "number": 2}])
+    assert plays.follow(REGIONS, "region") == {"eu", "us"}
+    table = plays.lake.client.load_table(TABLE)
+    first = table.current_snapshot()
+    assert first
+    plays.append([{"region": "us", "number": 3}])
+    plays.run(REGIONS, "region", "us")
+    table.refresh().manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
+    with table.transaction() as change:
+        change.upgrade_table_version(2)
+    plays.append([{"region": "eu", "number": 4}])
+    assert plays.pending(REGIONS, "region") == {"eu", "us"}
+
+
 @pytest.mark.parametrize("expires", [False, True])
 def test_a_deleted_partition_that_is_added_again_loses_the_rows_that_went_meanwhile(
     plays: PlaysWithTarget, *, expires: bool
