@@ -267,8 +267,9 @@ class PartitionWatch:
     def _with_consumed(self, line: LineState, tracked: TrackedInput) -> LineState:
         """``line`` after the first look, with the partitions that were computed before it.
 
-        All their rows may be gone by now, so that no file shows them. If the table was divided otherwise before, its
-        rows may be of any partition. If it was another asset's, that asset's partitions may have rows.
+        All their rows may be gone by now, so that no file shows them; also because what they have consumed was rolled
+        back. If the table was divided otherwise before, its rows may be of any partition. If it was another asset's,
+        that asset's partitions may have rows.
         """
         slicing, scanned = tracked.slicing, line.scanned
         assert slicing is not None  # noqa: S101  # as above
@@ -283,7 +284,9 @@ class PartitionWatch:
             consumed |= states.keys() if others is None or others - states.keys() else others
         keys = frozenset[str]().union(*[slicing.taken_by(key) for key in consumed])
         touched = {key: Touched(None, scanned) for key in keys | line.touched.keys()}
-        return replace(line, touched=touched, partitions=slicing.sharing)
+        marks = [state.committed for state in states.values() if state.committed is not None]
+        beyond = {mark.snapshot_id for mark in marks if not reaches(scanned, mark)}
+        return replace(line, touched=touched, partitions=slicing.sharing, abandoned=line.abandoned | beyond)
 
     def _every_state(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
         """The states of all existing partitions."""

@@ -14,6 +14,7 @@ from pyiceberg.transforms import IdentityTransform
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.target import committed
+from dagster_ips.core.touched import LineState
 from dagster_ips.errors import BrokenHistoryError, PublishError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
@@ -100,9 +101,10 @@ def test_rows_that_came_and_went_between_two_looks_are_not_removed_from_a_partit
     assert (changes.row_count, changes.removed, changes.hidden) == (2, (), ())
 
 
+@pytest.mark.parametrize("is_lost", [False, True], ids=["looked at before", "the look is lost"])
 @pytest.mark.parametrize("is_registered", [True, False], ids=["an older state is registered", "rolled back, expired"])
 def test_partitions_that_have_read_beyond_the_head_are_pending_if_nothing_shows_what_they_have_read(
-    plays: PlaysWithTarget, *, is_registered: bool
+    plays: PlaysWithTarget, *, is_registered: bool, is_lost: bool
 ) -> None:
     plays.create(BY_REGION)
     plays.append([{"region": "eu", "number": 1}])
@@ -119,6 +121,8 @@ def test_partitions_that_have_read_beyond_the_head_are_pending_if_nothing_shows_
     else:
         table.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
         table.maintenance.expire_snapshots().by_ids([second.snapshot_id]).commit()
+    if is_lost:
+        plays.store.set_line(LineState(LINE))
     for _ in range(2):
         assert plays.pending(REGIONS, "region") == {"eu", "us"}
     for region in ("eu", "us"):
