@@ -222,6 +222,32 @@ def test_rows_from_before_an_input_was_added_are_not_taken_for_new_ones(quiet: Q
     assert quiet.desk.reverter(backfill).plan(None).restored == ("a", "b")
 
 
+def test_a_location_for_which_a_stage_is_an_outside_table_neither_launches_nor_publishes_nor_reverts_it(
+    quiet: QuietLake,
+) -> None:
+    """It doesn't know what the rows consumed: the cursors would stay where they are."""
+    quiet.compute("a", "b")
+    backfill = quiet.launch(ConsumedBefore("playback", quiet.at("playback"), ("a", "b")))
+    quiet.compute("a", "b", backfill=backfill)
+    first = ips.iceberg_asset(
+        "first", table="media.first", partitions_def=PARTITIONS, metadata={"partition_expr": "account"}
+    )
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(quiet.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
+    )
+    elsewhere = ips.with_incremental(dg.Definitions(assets=[first], resources={"io_manager": manager}))
+    desk = BackfillDesk.of([elsewhere], quiet.instance)
+    plan = desk.planned(backfill)
+
+    def launch(_: str) -> None:
+        desk.launch(plan, who="me", staged=False, although_moved=False, keep_days=1)
+
+    for act in (launch, desk.publish, desk.reverter):
+        with pytest.raises(BackfillError, match="first, which it computes, is an outside table in these definitions"):
+            act(backfill)
+    assert quiet.desk.reverter(backfill).plan(None).restored == ("a", "b")
+
+
 def test_what_was_consumed_in_part_is_restored_so_although_the_stamps_that_say_it_have_expired(
     quiet: QuietLake,
 ) -> None:

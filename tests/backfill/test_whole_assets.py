@@ -164,3 +164,63 @@ def test_an_append_only_asset_is_staged_and_published_once(
     for _, _, account, seconds in expected:
         by_account[account] += seconds
     assert {row[0]: row[1] for row in lake.sql("SELECT account, seconds FROM lake.media.sums").collect()} == by_account
+
+
+def elsewhere(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
+    """Another code location, for which the tables are outside tables."""
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
+        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
+    )
+    outside = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("plain", "sums")]
+    return ips.with_incremental(dg.Definitions(assets=outside, resources={"io_manager": manager}))
+
+
+class Launched:
+    """Two assets without partitions and a live backfill of the first, which has run."""
+
+    def __init__(self, lake: Lake, instance: dg.DagsterInstance, folder: Path) -> None:
+        self.lake, self.instance = lake, instance
+        self.definitions = two_whole(lake.folder, lake.spark_folder, bug=False, max_files=None)
+        self.file = fixed_definitions(lake, folder, max_files=None)
+
+    def follow(self) -> None:
+        run(self.definitions, self.instance, "plain", **SENSOR)
+
+    def backfill(self) -> str:
+        plan: str = json.loads(command(self.file, "plan", "plain", "--json"))["id"]
+        command(self.file, "launch", plan, "--yes")
+        requested = self.instance.get_backfill(plan)
+        assert requested is not None
+        run(self.definitions, self.instance, "plain", **requested.tags, **{BACKFILL_TAG: plan})
+        self.instance.update_backfill(requested.with_status(type(requested.status).COMPLETED_SUCCESS))
+        return plan
+
+    def ids(self) -> Counter[int]:
+        return Counter(row[0] for row in self.lake.rows("media.plain").elements())
+
+
+@pytest.fixture
+def whole(lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launched:
+    monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
+    return Launched(lake, instance, tmp_path)
+
+
+def test_a_location_for_which_the_table_is_outside_does_not_revert_it(whole: Launched, tmp_path: Path) -> None:
+    """It doesn't know what the rows consumed, so that the rows which arrived since would never be read again."""
+    whole.lake.create_playback(events(range(6)))
+    whole.follow()
+    whole.lake.append(events([6, 7]))
+    backfill = whole.backfill()
+    other = tmp_path / "elsewhere_definitions.py"
+    other.write_text(
+        "from pathlib import Path\n\nfrom tests.backfill.test_whole_assets import elsewhere\n\n"
+        f"defs = elsewhere(Path({str(whole.lake.folder)!r}), Path({str(whole.lake.spark_folder)!r}))\n"
+    )
+    refused = CliRunner().invoke(main, ["backfill", "revert", "-f", str(other), backfill, "--yes"])
+    assert "plain, which it computes, is an outside table in these definitions" in refused.output
+    assert whole.ids() == Counter(range(8))
+    command(whole.file, "revert", backfill, "--yes")
+    assert whole.ids() == Counter(range(6))
+    whole.follow()
+    assert whole.ids() == Counter(range(8))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from dagster_ips._compat import knowing_partitions
-from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill
+from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
 from dagster_ips.errors import BackfillError, InstanceError, UnknownBackfillError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import Publication
@@ -167,12 +167,14 @@ class BackfillDesk:
         """The reverter of a backfill that was launched and, if it was staged, published.
 
         Raises:
-            BackfillError: nothing of it is published.
+            BackfillError: nothing of it is published, or the definitions don't write its first stage.
             As for ``launched``.
         """
+        launched = self.launched(backfill)
+        self._require_written([launched.plan.root], backfill)
         if (staged := self.staged(backfill)) is not None:
             staged.require_published()
-        return BackfillReverter(self.lineage, self.launched(backfill))
+        return BackfillReverter(self.lineage, launched)
 
     def reverted(self, backfill: str) -> Reverted | None:
         """What has been reverted of a launched backfill so far; None if nothing has.
@@ -188,10 +190,11 @@ class BackfillDesk:
         """Launch a plan, live or staged; the previous states are kept for ``keep_days``.
 
         Raises:
-            BackfillError: the definitions lack one of its stages.
+            BackfillError: the definitions lack one of its stages, or don't write it.
             As for ``BackfillLauncher.launch`` and ``stage``.
         """
         self._require_stages(plan)
+        self._require_written(plan.stages, plan.id)
         launcher = BackfillLauncher(self.lineage, keep_days)
         by = launcher.stage if staged else launcher.launch
         return by(plan, who=who, although_moved=although_moved, now_ms=_now_ms())
@@ -237,8 +240,9 @@ class BackfillDesk:
         """Publish what a backfill has staged, or continue an interrupted publication.
 
         Raises:
-            BackfillError: it isn't staged, or can't be published.
+            BackfillError: it isn't staged, or can't be published, or the definitions don't write one of its stages.
         """
+        self._require_written(self.launched(backfill).plan.stages, backfill)
         return self.publishable(backfill).publish(self.follower(backfill).unfinished())
 
     def revert(
@@ -286,6 +290,21 @@ class BackfillDesk:
                 f"those from before {gone[0]} was removed or renamed. If it isn't launched yet, plan again."
             )
             raise BackfillError(plan.id, problem, remedy)
+
+    def _require_written(self, stages: Sequence[PlannedStage], backfill: str) -> None:
+        """Fail if one of ``stages`` is an outside table for these definitions: what its rows consumed is unknown then.
+
+        Raises:
+            BackfillError: one is.
+        """
+        outside = {each.asset for each in self.lineage.tables if each.is_outside} - self.lineage.written.keys()
+        if found := [stage.asset for stage in stages if stage.asset in outside]:
+            problem = f"{', '.join(found)}, which it computes, is an outside table in these definitions."
+            remedy = (
+                "Use the definitions that it was planned with: those of all its code locations (-w workspace.yaml). "
+                "Nothing was done."
+            )
+            raise BackfillError(backfill, problem, remedy)
 
 
 def _now_ms() -> int:
