@@ -14,10 +14,11 @@ import dagster as dg
 
 from dagster_ips._compat import backfill_status, knowing_partitions, requested_backfill
 from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, LaunchedBackfill, PlannedStage
+from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.division import divided
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import FileSet
-from dagster_ips.core.target import settle
+from dagster_ips.core.target import TargetHistory, settle, unexpected_change
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillError, InstanceError, StalePlanError
 from dagster_ips.exactly_once.capture.line_look import as_divided_now
@@ -233,7 +234,8 @@ class BackfillLauncher:
     def _consumed(self, plan: BackfillPlan) -> Iterator[ConsumedBefore]:
         """Up to where the root's partitions have consumed each input; equal partitions are grouped.
 
-        A partition that no change has touched for a long time counts as consumed up to the last look at the input.
+        A partition that no change has touched for a long time counts as consumed up to the last look at the input. If
+        the table was rolled back or replaced, what was consumed isn't in it: then only the stamps of its rows say more.
         """
         known = self.lineage.consumers.get(plan.root.asset)
         store, target = CursorStore(self.lineage.instance), self.lineage.metadata(plan.root.asset)
@@ -244,7 +246,10 @@ class BackfillLauncher:
             states = store.get_many(edges)
             histories = histories_of(self.lineage.lake(plan.root.asset).storage, target, states.values())
             slicing = tracked.slicing
-            settled = {edge: settle(state, histories.get(edge)) for edge, state in states.items()}
+            settled = {
+                edge: _in_table(settle(state, histories.get(edge)), histories.get(edge))
+                for edge, state in states.items()
+            }
             looked = None
             if slicing is not None:
                 storage = self.lineage.lake(plan.root.asset).storage
@@ -279,6 +284,11 @@ class BackfillLauncher:
             description=f"dagster-ips backfill status {plan.id}",
             at=launched.launched_at_ms / 1000,
         )
+
+
+def _in_table(state: EdgeState, history: TargetHistory | None) -> EdgeState:
+    """``state``; nothing is consumed if the table isn't as the state knows it, because someone took commits back."""
+    return EdgeState(state.edge) if unexpected_change(state, history) else state
 
 
 def _kept_changing(plan: BackfillPlan, tables: str) -> BackfillError:
