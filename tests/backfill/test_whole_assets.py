@@ -240,3 +240,43 @@ def test_after_a_revert_to_a_table_that_was_rolled_back_the_lost_rows_are_read_a
     assert whole.ids() == Counter(range(3))
     whole.follow()
     assert whole.ids() == Counter(range(6))
+
+
+def own_sql(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
+    """An asset that writes with its own statements: two of them, so that each run makes several commits."""
+
+    @dg.asset(deps=[ips.incremental_dep("playback")], metadata=ips.table("media.plain"))
+    def plain(context) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001  # Dagster resolves no annotation here
+        with ips.capture(context, columns="event_id BIGINT, seconds BIGINT") as icdc:
+            icdc.sql("INSERT INTO {target} SELECT event_id, seconds FROM {added} WHERE event_id % 2 = 0")
+            icdc.sql("INSERT INTO {target} SELECT event_id, seconds FROM {added} WHERE event_id % 2 = 1")
+
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
+        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
+    )
+    assets = [ips.iceberg_asset("playback", table="media.playback"), plain]
+    return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+
+
+def test_a_backfill_of_an_asset_with_its_own_sql_is_reverted(whole: Launched, tmp_path: Path) -> None:
+    """Of its commits, only the last one of each run says which change they are made of, and what they belong to."""
+    whole.definitions = own_sql(whole.lake.folder, whole.lake.spark_folder)
+    whole.file = tmp_path / "own_sql_definitions.py"
+    whole.file.write_text(
+        "from pathlib import Path\n\nfrom tests.backfill.test_whole_assets import own_sql\n\n"
+        f"defs = own_sql(Path({str(whole.lake.folder)!r}), Path({str(whole.lake.spark_folder)!r}))\n"
+    )
+
+    whole.lake.create_playback(events(range(6)))
+    whole.follow()
+    whole.lake.append(events([6, 7]))
+    backfill = whole.backfill()
+    (stage,) = json.loads(command(whole.file, "diff", backfill, "--json"))["stages"]
+    assert (stage["total"]["added"], stage["commits_of_other_changes"]) == (2, [])
+    whole.lake.append(events([8, 9]))
+    whole.follow()
+    assert "Reverted: all of it" in command(whole.file, "revert", backfill, "--yes")
+    assert whole.ids() == Counter(range(6))
+    whole.follow()
+    assert whole.ids() == Counter(range(10))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.aggregates import hidden
+from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.partition_keys import Slicing
@@ -19,6 +20,7 @@ from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg.cascade_stamps import CASCADE
 from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import is_of_same_attempt
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.declare.declarations import write_mode_of
 from dagster_ips.orchestration.declare.sql_assets import query_of
@@ -201,10 +203,15 @@ def _key_of(values: Sequence[Any], slicing: Slicing) -> str:
 
 
 def _others(metadata: TableMetadata, before: int | None, backfill: str) -> Iterator[int]:
-    """The commits after ``before`` that changed rows and don't belong to the backfill, newest first."""
+    """The commits after ``before`` that changed rows and don't belong to the backfill, newest first.
+
+    Of a block of an asset's own statements, only the last commit says what it belongs to.
+    """
+    blocks: list[Snapshot] = []
     for snapshot in metadata.ancestry().snapshots:
         if snapshot.snapshot_id == before:
             return
-        is_of_it = backfill in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids
-        if not (is_of_it or snapshot.keeps_rows):
+        if backfill in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids:
+            blocks.append(snapshot)
+        elif not snapshot.keeps_rows and not any(is_of_same_attempt(each, snapshot) for each in blocks[-1:]):
             yield snapshot.snapshot_id

@@ -6,6 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 import dagster as dg
 
@@ -18,7 +19,7 @@ from dagster_ips.core.division import without_losses
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite
 from dagster_ips.core.interval import Interval
-from dagster_ips.core.ownership import told, writer_of
+from dagster_ips.core.ownership import ATTEMPT, told, writer_of
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillError, RevertError
@@ -31,7 +32,13 @@ from dagster_ips.exactly_once.publish.restorer import MadeOf, Restoration, Resto
 from dagster_ips.iceberg import cascade_stamps
 from dagster_ips.iceberg.cascade_stamps import CASCADE
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import REVERTED, owner_properties, stamped_partitions, target_histories
+from dagster_ips.iceberg.stamps import (
+    REVERTED,
+    has_attempt,
+    owner_properties,
+    stamped_partitions,
+    target_histories,
+)
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.differing import before_snapshot, rows_of_stage
 from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG
@@ -250,15 +257,24 @@ class BackfillReverter:
     def _since(self, target: TableMetadata, before: int) -> list[_RootCommit]:
         """The commits that changed rows since the snapshot ``before`` the backfill, newest first.
 
+        The commits of a block of an asset's own statements have no stamps, except for its last one, which stands for
+        all of them. They are published together, so there is no other commit between them.
+
         Raises:
             RevertError: the table's history no longer reaches back to that snapshot.
         """
         found: list[_RootCommit] = []
-        for snapshot in target.ancestry().snapshots:
-            if snapshot.snapshot_id == before:
-                return found
-            if not snapshot.keeps_rows or any(stamped_partitions(snapshot, line) for line in self._lines()):
+        snapshots = list(takewhile(lambda each: each.snapshot_id != before, target.ancestry().snapshots))
+        oldest = {each.summary.get(ATTEMPT): place for place, each in enumerate(snapshots)}
+        end_of_block = -1
+        for place, snapshot in enumerate(snapshots):
+            is_stamped = any(stamped_partitions(snapshot, line) for line in self._lines())
+            if is_stamped or not (snapshot.keeps_rows or place <= end_of_block):
                 found.append(self._commit(snapshot))
+            if is_stamped and has_attempt(snapshot):
+                end_of_block = max(end_of_block, oldest[snapshot.summary[ATTEMPT]])
+        if target.ancestry().find(before) is not None:
+            return found
         problem = f"{self._root.table} was rolled back, or snapshots since the previous state have expired"
         raise self._refused((problem,), "Recompute the partitions with the code that produced them.")
 
