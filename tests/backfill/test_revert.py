@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from dagster_ips.core.edge import Edge
+from dagster_ips.exactly_once import effects
+from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.spark.maintenance import expire_snapshots
 from tests.backfill.three_stages import ThreeStages
@@ -201,3 +203,34 @@ def test_restored_rows_have_the_default_of_a_column_that_was_added_since(stages:
     rated = stages.lake.rows("media.day")
     assert {row[-1] for row in rated} == {5}
     assert Counter(row[:-1] for row in rated.elements()) == stages.right(bug=True)["media.day"]
+
+
+def test_a_change_by_others_from_before_the_backfill_is_not_hidden_by_a_revert(stages: ThreeStages) -> None:
+    """Runs of the asset refuse to go on with such rows. Once restored, they would count as the asset's own."""
+    stages.begin()
+    stages.lake.sql("DELETE FROM lake.media.day WHERE event_date = DATE '2026-01-03' AND account = 'a0'")
+    stages.deploy(bug=False)
+    plan = stages.plan("day", "--partitions", "2026-01-02..2026-01-03")
+    stages.says("launch", plan, "--yes")
+    stages.backfill(plan)
+    assert "2026-01-03: someone else changed it before" in stages.refuses("revert", plan, "--yes")
+    assert "Reverted: 2026-01-02, in" in stages.says("revert", plan, "--yes", "--leave-out-changed")
+    stages.arrive(*events([100], day=2))
+    there = {row for row in stages.lake.rows("media.day") if str(row[1]) == "2026-01-03"}
+    assert there == {row for row in stages.right(bug=False)["media.day"] if str(row[1]) == "2026-01-03"}
+
+
+@pytest.mark.slow
+def test_what_someone_else_writes_while_rows_are_restored_is_not_lost(
+    stages: ThreeStages, fixed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes = ["DELETE FROM lake.media.day WHERE event_date = DATE '2026-01-06' AND account = 'a0'"]
+
+    def write(effect: Effect, when: str) -> None:
+        if (effect, when) == (Effect.PUBLISH, "before") and writes:
+            stages.lake.sql(writes.pop())
+
+    monkeypatch.setattr(effects, "observers", [write])
+    assert "someone else has changed the table in the meantime" in stages.refuses("revert", fixed, "--yes")
+    assert not any(row[2] == "a0" for row in stages.lake.rows("media.day") if str(row[1]) == "2026-01-06")
+    assert "2026-01-06: someone else changed it in" in stages.refuses("revert", fixed, "--yes")

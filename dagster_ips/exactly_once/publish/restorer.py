@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite
+from dagster_ips.core.ownership import ForeignWrites, told
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.target import settle
 from dagster_ips.core.watermark import Watermark
@@ -44,7 +45,8 @@ class MadeOf:
 class Restoration:
     """What is restored in a ``table`` of ``asset``: ``rows`` as they are in ``snapshot_id``; None stands for all rows.
 
-    ``consumed`` is what they were made of, by edge; what came later is consumed again.
+    ``consumed`` is what they were made of, by edge; what came later is consumed again. ``head`` is the snapshot up to
+    which it is known that nothing of others is lost; None if that isn't asked.
     """
 
     backfill: str
@@ -53,6 +55,7 @@ class Restoration:
     snapshot_id: int
     rows: Predicate | None
     consumed: Mapping[Edge, MadeOf]
+    head: int | None = None
 
     @property
     def partitions(self) -> list[str | None]:
@@ -76,7 +79,7 @@ class Restorer:
         """Publish the rows as they were.
 
         Raises:
-            RevertError: the table has lost columns since, or another run published meanwhile.
+            RevertError: the table has lost columns since, or another run published or someone else wrote meanwhile.
             PublishError: ``main`` kept moving.
         """
         before = self.publisher.catalog.load(wanted.table, asset=wanted.asset)
@@ -93,6 +96,7 @@ class Restorer:
         properties = {**self.publisher.properties, REVERTED: wanted.backfill, **said}
 
         def write(branch: Branch, target: TableMetadata) -> None:
+            require_nothing_newer(target, wanted)
             session = self.publisher.session
             old = stored_rows(session, branch.catalog, target, target.snapshots[wanted.snapshot_id])
             if wanted.rows is None:
@@ -155,3 +159,16 @@ def require_same_columns(target: TableMetadata, wanted: Restoration) -> None:
     if problems:
         remedy = "Recompute the partitions with the code that produced them."
         raise RevertError(wanted.backfill, wanted.table, tuple(problems), remedy)
+
+
+def require_nothing_newer(target: TableMetadata, wanted: Restoration) -> None:
+    """Fail if someone else changed the table after it was found out what a revert would lose.
+
+    Raises:
+        RevertError: someone did.
+    """
+    known = [] if wanted.head is None else [wanted.head]
+    newer = ForeignWrites.of(target.ancestry(), wanted.asset).after(known) if known else ()
+    if newer:
+        problems = (f"someone else has changed the table in the meantime, in {told(newer[0])}",)
+        raise RevertError(wanted.backfill, wanted.table, problems, "Revert again: it then says what would be lost.")

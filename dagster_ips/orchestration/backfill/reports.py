@@ -284,7 +284,7 @@ def _revert_lines(reverter: BackfillReverter, planned: RevertPlan) -> Iterator[s
         later = f"{planned.later_runs:,} later commits of {root.asset}"
         yield f"{later} also wrote them: their input becomes pending again."
     for part, what in planned.changed.items():
-        yield f"{part or root.table}: {what}. It would be lost, so this is refused without --leave-out-changed."
+        yield f"{part or root.table}: {what}. This is refused without --leave-out-changed."
     code = reverter.lineage.code_version(root.asset)
     if planned.restored and code == root.code_version and code is not None:
         yield (

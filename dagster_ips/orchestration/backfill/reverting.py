@@ -19,7 +19,7 @@ from dagster_ips.core.division import without_losses
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import Bite
 from dagster_ips.core.interval import Interval
-from dagster_ips.core.ownership import ATTEMPT, told, writer_of
+from dagster_ips.core.ownership import ATTEMPT, ForeignWrites, told, writer_of
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillError, RevertError
@@ -55,9 +55,10 @@ class RevertPlan:
     """What reverting a backfill does to its root's table.
 
     ``restored`` are the partitions whose rows are restored (``""`` without partitions). ``new`` are partitions that the
-    backfill computed first, so there is nothing to restore. ``changed`` are partitions that were changed since in a way
-    that a revert would lose, each with what happened. ``already`` are already reverted. ``later_runs`` counts the later
-    commits of the asset's own runs; their input is consumed again.
+    backfill computed first, so there is nothing to restore. ``changed`` are partitions with changes by others that a
+    revert would lose or hide, each with what happened. ``already`` are already reverted. ``later_runs`` counts the
+    later commits of the asset's own runs; their input is consumed again. ``head`` is the table's snapshot by which all
+    of that was found.
     """
 
     restored: tuple[str, ...]
@@ -65,6 +66,7 @@ class RevertPlan:
     changed: Mapping[str, str] = field(default_factory=dict)
     already: tuple[str, ...] = ()
     later_runs: int = 0
+    head: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class BackfillReverter:
             self._require_idle()
             planned = self._planned(partitions)
             self._require_nothing_lost(planned, leave_out_changed=leave_out_changed)
-            wanted = self._restoration(planned.restored) if planned.restored else None
+            wanted = self._restoration(planned.restored, head=planned.head) if planned.restored else None
             drop_staged()
             if wanted is None:
                 self._remember_what_is_pending()  # A revert that was killed may not have done it.
@@ -217,7 +219,8 @@ class BackfillReverter:
         touched = [part for part, what in last.items() if what == _BACKFILL]
         known = self._consumed(touched, target) if self._lines() else {}
         new = dict.fromkeys(p for p in touched if (edges := self._edges([p])) and known.keys().isdisjoint(edges))
-        changed = self._changed([part for part in touched if part not in new], since, undone, target)
+        old = [part for part in touched if part not in new]
+        changed = self._changed_before(old, target, before) | self._changed(old, since, undone, target)
         own = [each for each in since if each.is_own and not each.is_of_backfill and not each.is_revert]
         return RevertPlan(
             restored=tuple(part for part in touched if part not in new and part not in changed),
@@ -225,6 +228,7 @@ class BackfillReverter:
             changed=changed,
             already=tuple(part for part, what in last.items() if what == _REVERT),
             later_runs=sum(any(p in each.modes and each.id not in undone[p] for p in touched) for each in own),
+            head=target.head_snapshot_id(),
         )
 
     def _computed(self, commit: _RootCommit, target: TableMetadata) -> Collection[str]:
@@ -313,7 +317,29 @@ class BackfillReverter:
                 if each.is_own
                 else f"someone else changed it in {told(each.snapshot)}"
             )
-            changed |= dict.fromkeys(sorted(part for part in touched if each.id not in undone[part]), what)
+            lost = f"{what}, which would be lost"
+            changed |= dict.fromkeys(sorted(part for part in touched if each.id not in undone[part]), lost)
+        return changed
+
+    def _changed_before(self, parts: Sequence[str], target: TableMetadata, before: int) -> dict[str, str]:
+        """The changes by others that are in the rows to restore and that the asset's runs refuse to go on with.
+
+        A revert would hide them: afterwards, all rows count as the asset's own.
+        """
+        at = target.as_of(before, "main")
+        writes = ForeignWrites.of(at.ancestry(), self._root.asset)
+        if not writes.found or not self._lines():
+            return {}
+        stamps = target_histories(at, self._edges(parts))
+        touched: dict[int, set[str]] = {}
+        changed: dict[str, str] = {}
+        for part in parts:
+            newest = [stamps[edge].newest for edge in self._edges([part])]
+            for each in writes.after(stamp.target.snapshot_id for stamp in newest if stamp):
+                if each.snapshot_id not in touched:
+                    touched[each.snapshot_id] = self._partitions_of(each, target)
+                if part in touched[each.snapshot_id]:
+                    changed[part] = f"someone else changed it before, in {told(each)}, which would no longer be noticed"
         return changed
 
     def _partitions_of(self, snapshot: Snapshot, target: TableMetadata) -> set[str]:
@@ -348,14 +374,15 @@ class BackfillReverter:
                 )
         return found
 
-    def _restoration(self, parts: Sequence[str]) -> Restoration:
+    def _restoration(self, parts: Sequence[str], *, head: int | None = None) -> Restoration:
         target, stage = self._target(), self.backfill.plan.root
         consumed = self._consumed(parts, target)
         if problems := (*self._unread(parts, consumed), *self._redefined(consumed), *self._unfollowed(consumed)):
             raise self._refused(problems, "Recompute the partitions with the code that produced them.")
         slicing = self._slicing()
         rows = rows_of_stage(replace(stage, partitions=tuple(parts)), target, slicing) if slicing is not None else None
-        wanted = Restoration(self.backfill.plan.id, stage.asset, stage.table, self._before(target), rows, consumed)
+        before = self._before(target)
+        wanted = Restoration(self.backfill.plan.id, stage.asset, stage.table, before, rows, consumed, head)
         require_same_columns(target, wanted)
         return wanted
 
