@@ -222,6 +222,19 @@ def test_rows_from_before_an_input_was_added_are_not_taken_for_new_ones(quiet: Q
     assert quiet.desk.reverter(backfill).plan(None).restored == ("a", "b")
 
 
+def test_rows_are_not_restored_by_code_that_does_not_read_what_they_were_made_of(quiet: QuietLake) -> None:
+    """The cursor of that input would stay where the backfill left it, and the next code that reads it starts there."""
+    quiet.inputs = OUTSIDE
+    quiet.compute("a", "b")
+    backfill = quiet.launch(*[ConsumedBefore(name, quiet.at(name), ("a", "b")) for name in OUTSIDE])
+    quiet.compute("a", "b", backfill=backfill)
+    quiet.inputs = ("playback",)
+    with pytest.raises(RevertError, match="made by reading plans, which first doesn't read now"):
+        quiet.desk.reverter(backfill).plan(None)
+    quiet.inputs = OUTSIDE
+    assert quiet.desk.reverter(backfill).plan(None).restored == ("a", "b")
+
+
 def test_a_location_for_which_a_stage_is_an_outside_table_neither_launches_nor_publishes_nor_reverts_it(
     quiet: QuietLake,
 ) -> None:
@@ -265,8 +278,16 @@ def test_what_was_consumed_in_part_is_restored_so_although_the_stamps_that_say_i
     launched = LaunchedBackfill(plan, "me", 0, {"media.first": head}, consumed)
     table = quiet.catalog.client.load_table("media.first")
     table.manage_snapshots().create_tag(head, plan.before_tag).commit()
-    restored = BackfillReverter(quiet.desk.lineage, launched)._restoration(("",)).consumed[edge]
+    reverter = BackfillReverter(quiet.desk.lineage, launched)
+    restored = reverter._restoration(("",)).consumed[edge]
     assert consumed_after(restored.from_exclusive, restored.to_inclusive, restored.bite) == (before, taken)
+    # The other files of that change are read from its own snapshot.
+    quiet.append(events(range(6, 9)), "media.playback")
+    source = quiet.catalog.client.load_table("media.playback")
+    *old, _ = [each.snapshot_id for each in source.snapshots()]
+    source.maintenance.expire_snapshots().by_ids(old).commit()
+    with pytest.raises(RevertError, match="have expired"):
+        reverter._restoration(("",))
 
 
 def test_what_is_published_while_it_is_cancelled_can_still_be_reverted(

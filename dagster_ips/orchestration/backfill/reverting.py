@@ -377,7 +377,12 @@ class BackfillReverter:
     def _restoration(self, parts: Sequence[str], *, head: int | None = None) -> Restoration:
         target, stage = self._target(), self.backfill.plan.root
         consumed = self._consumed(parts, target)
-        if problems := (*self._unread(parts, consumed), *self._redefined(consumed), *self._unfollowed(consumed)):
+        if problems := (
+            *self._unread(parts, consumed),
+            *self._no_longer_read(parts),
+            *self._redefined(consumed),
+            *self._unfollowed(consumed),
+        ):
             raise self._refused(problems, "Recompute the partitions with the code that produced them.")
         slicing = self._slicing()
         rows = rows_of_stage(replace(stage, partitions=tuple(parts)), target, slicing) if slicing is not None else None
@@ -393,6 +398,20 @@ class BackfillReverter:
                 f"its previous rows were made without reading {upstream}, which {self._root.asset} reads now (if the "
                 "earlier code didn't read it, deploy that code first)"
             )
+
+    def _no_longer_read(self, parts: Collection[str]) -> Iterator[str]:
+        """The problems if rows were made of an input that isn't read now: its cursor would stay beyond what they hold.
+
+        Later, with code that reads it again, changes would be missing.
+        """
+        lines = {line.upstream for line in self._lines()}
+        for each in self.backfill.consumed:
+            is_of_them = each.partitions is None or not set(each.partitions).isdisjoint(parts)
+            if each.upstream not in lines and is_of_them and _made_of(each) is not None:
+                yield (
+                    f"its previous rows were made by reading {each.upstream}, which {self._root.asset} doesn't read "
+                    "now (deploy code that does first)"
+                )
 
     def _redefined(self, consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
         """The problems if the asset's partitions have been redefined since the rows were computed."""
@@ -413,6 +432,8 @@ class BackfillReverter:
 
     def _unfollowed(self, consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
         """The problems if the changes after those that the rows were made of can no longer be read."""
+        # What is left of a change that was taken in bites is read from its own snapshot.
+        in_parts = {at.to_inclusive for at in consumed.values() if at.bite is not None and not at.bite.is_last}
         by_line: dict[str, dict[Watermark, int]] = {}
         for edge, at in consumed.items():
             by_line.setdefault(edge.upstream, Counter())[at.to_inclusive] += 1
@@ -425,7 +446,7 @@ class BackfillReverter:
             storage, ancestry = self.lineage.lake(upstream).storage, source.ancestry(tracked[upstream].ref)
             for mark, count in marks.items():
                 found = interval_of(storage, source, mark, ancestry)
-                if not isinstance(found, Interval) or found.abandoned or not is_readable(found):
+                if not isinstance(found, Interval) or not _can_go_on(found, in_parts=mark in in_parts):
                     of = f"{count} partitions" if self.backfill.plan.root.partitions is not None else "it"
                     yield (
                         f"changes of {source.table} after snapshot {mark.snapshot_id}, which {of} would have to read "
@@ -508,6 +529,11 @@ def _last(part: str, decisive: Sequence[tuple[_RootCommit, Collection[str]]], un
             return _BACKFILL if each.is_of_backfill else _REVERT
         is_reverted |= each.is_of_backfill
     return _REVERT if is_reverted else None
+
+
+def _can_go_on(interval: Interval, *, in_parts: bool) -> bool:
+    """Whether the changes can be read, and what is left of the one at their start if it was consumed ``in_parts``."""
+    return not interval.abandoned and is_readable(interval) and not (in_parts and interval.start is None)
 
 
 def _made_of(before: ConsumedBefore) -> MadeOf | None:
