@@ -36,6 +36,9 @@ class EdgeStore(Protocol):
     def set_line(self, state: LineState) -> None:
         """Store ``state`` of its line."""
 
+    def set_names(self, state: LineState) -> None:
+        """Store ``state`` of its line, in which only names of the upstream's partitions are new."""
+
 
 def stored_state(edge: Edge, of_runs: str | None, of_person: str | None) -> EdgeState:
     """The state of ``edge`` from the texts that runs and a person stored last; a fresh one if there is neither.
@@ -55,6 +58,7 @@ class UntouchedStore:
     """An EdgeStore that shows what ``store`` has and changes nothing there.
 
     It is for runs for which only stamps record what they consumed, such as those on the branches of a staged backfill.
+    Only the names of the upstream's partitions that they may read are stored: no stamp shows later that one is deleted.
     """
 
     store: EdgeStore
@@ -79,6 +83,10 @@ class UntouchedStore:
 
     def set_line(self, state: LineState) -> None:
         """Nothing is stored."""
+
+    def set_names(self, state: LineState) -> None:
+        """They are stored in ``store``."""
+        self.store.set_names(state)
 
 
 class MemoryEdgeStore:
@@ -112,3 +120,7 @@ class MemoryEdgeStore:
     def set_line(self, state: LineState) -> None:
         """As in EdgeStore."""
         self._values[f"line:{state.edge.id}"] = encode_line(state)
+
+    def set_names(self, state: LineState) -> None:
+        """As in EdgeStore."""
+        self.set_line(state)

@@ -30,6 +30,7 @@ ALLOWED = {
     "orchestration/platform/cursor_store.py intervene": "is the store itself",
     "orchestration/platform/cursor_store.py set": "is the store itself",
     "orchestration/platform/cursor_store.py set_line": "is the store itself",
+    "orchestration/platform/cursor_store.py set_names": "is the store itself",
     "orchestration/platform/cursor_store.py set_backfill": "is the store itself",
     "orchestration/platform/cursor_store.py _write": "is the store itself",
     "orchestration/platform/cursor_store.py _set_and_read": "is the store itself",

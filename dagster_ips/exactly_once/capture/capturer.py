@@ -352,7 +352,7 @@ class Capturer:
         line = with_names(stored, each.line.known, each.tracked.slicing)
         if line != stored:
             with effect(Effect.RECORD_LOOK):
-                self.store.set_line(line)
+                self.store.set_names(line)
 
     def _rows_of_any(
         self, tracked: TrackedInput, source: TableMetadata, share: BacklogShare, line: Line | None

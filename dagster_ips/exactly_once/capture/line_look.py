@@ -380,6 +380,24 @@ def keys_there(storage: Storage, source: TableMetadata, slicing: Slicing) -> fro
     return _keys_of(FileKeys(storage, source, slicing), live, live={file.path for file in live})
 
 
+def keys_since(
+    storage: Storage, source: TableMetadata, tracked: TrackedInput, since: Watermark
+) -> frozenset[str] | None:
+    """The keys of the input's rows that came or went after ``since``; None if the history can't be followed from there.
+
+    Raises:
+        As ``keys_there``.
+    """
+    slicing, ancestry = tracked.slicing, source.ancestry(tracked.ref)
+    assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
+    column_kinds(source, slicing.upstream_keys.columns)
+    found = interval_of(storage, source, since, ancestry)
+    if ancestry.head is None or not isinstance(found, Interval) or not is_readable(found):
+        return None
+    files = FileKeys(storage, source, slicing)
+    return _keys_of(files, files_in(storage, source, found, ancestry.head).changes.touched)
+
+
 def keys_changed(
     storage: Storage, source: TableMetadata, slicing: Slicing, *, since: Watermark
 ) -> Mapping[str, int] | None:

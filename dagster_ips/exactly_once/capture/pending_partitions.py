@@ -14,6 +14,7 @@ from dagster_ips.core.touched import LineState, Touched, first_of, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.line_look import (
     as_divided_now,
+    keys_since,
     known_line,
     known_of,
     look,
@@ -90,6 +91,36 @@ class PartitionWatch:
         if after != line:
             with effect(Effect.RECORD_LOOK):
                 self.store.set_line(after)
+
+    def recompute_overtaken(self, tracked: TrackedInput, source: TableMetadata, partitions: Collection[str]) -> None:
+        """Have those of the just published ``partitions`` recomputed that hold rows which no look has seen.
+
+        Looks don't know of staged runs. So if such a run read rows that were gone at the next look, that look has found
+        no change, and neither will a later one. Partitions that were read where no look has gone beyond are left alone:
+        the next look sees their stamps.
+        """
+        slicing, line = tracked.slicing, known_line(self.store, self.consumer, tracked, self.target)
+        assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
+        overtaken: dict[Watermark, dict[str, EdgeState]] = {}
+        for key, state in self._states(line, slicing, frozenset(partitions)).items():
+            to = state.committed
+            # If it is read from there anyway, nothing is missed.
+            if to is not None and _has_passed(line, to) and line.start_of(state, slicing.taken_by(key)) != to:
+                overtaken.setdefault(to, {})[key] = state
+        missed: dict[str, EdgeState] = {}
+        for to, states in overtaken.items():
+            changed = keys_since(self.storage, source, tracked, to)
+            missed |= {
+                key: each
+                for key, each in states.items()
+                if changed is None or not changed.isdisjoint(slicing.taken_by(key))
+            }
+        if missed and line.scanned is not None:
+            keys = frozenset[str]().union(*map(slicing.taken_by, missed))
+            with effect(Effect.RECORD_LOOK):
+                self.store.set_line(line.with_read_beyond(keys, line.scanned))
+            with effect(Effect.COMMIT):
+                self.store.set(*[replace(state, committed=None) for state in missed.values()])
 
     def known(self, tracked: TrackedInput) -> LineState:
         """What is stored about all partitions, and which of them a revert has taken back since. Nothing is looked at.
@@ -304,6 +335,11 @@ class PartitionWatch:
         stored = self.store.get_many([line.edge.of(key) for key in sorted(partitions)])
         states = as_divided_now(stored.values(), self.target, line, slicing)
         return {edge.partition or "": state for edge, state in states.items()}
+
+
+def _has_passed(line: LineState, to: Watermark) -> bool:
+    """Whether the last look was at a later snapshot than ``to``."""
+    return line.scanned is not None and line.scanned.snapshot_id != to.snapshot_id and reaches(line.scanned, to)
 
 
 def _being_read(states: Mapping[str, EdgeState]) -> list[dict[str, Watermark | None]]:

@@ -16,6 +16,7 @@ from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, Plann
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import BackfillError
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.staged_publisher import StagedPublisher
 from dagster_ips.iceberg.cascade_stamps import CASCADE
@@ -279,9 +280,26 @@ class StagedBackfill:
                 continue
             if each.standing is BranchStanding.PUBLISHED:
                 self._publisher(each).commit(each.stage.table, self._stamps(each))
+            self._recompute_overtaken(each)
             through.add(each.stage.asset)
             published += [each.stage.asset] if each.standing is not BranchStanding.UNCHANGED else []
         return StagedPublication(tuple(published), tuple(left))
+
+    def _recompute_overtaken(self, each: StagedTable) -> None:
+        """Let automation recompute what was staged from rows that are gone and that no look has seen."""
+        known = self.lineage.consumers.get(each.stage.asset)
+        if known is None or not known.consumer.is_partitioned:
+            return
+        lake, stamped = self.lineage.lake(each.stage.asset), self._stamps(each)
+        watch = PartitionWatch(
+            lake.storage, CursorStore(self.lineage.instance), each.stage.asset, lake.find(each.stage.table)
+        )
+        for tracked in known.consumer.tracked(known.graph, self.lineage.instance).values():
+            line = Edge(each.stage.asset, tracked.upstream)
+            partitions = [edge.partition for edge in stamped if edge.line == line and edge.partition is not None]
+            source = lake.find(tracked.table)
+            if partitions and source is not None:  # Without its table, the next run is refused.
+                watch.recompute_overtaken(tracked, source, partitions)
 
     def _publish_one(self, each: StagedTable) -> bool:
         """Publish one stage; returns False if ``main`` has moved."""

@@ -105,6 +105,10 @@ class CursorStore:
         """Like ``set``, for the state of a line."""
         self._write({_LINE_PREFIX + state.edge.id: encode_line(state)})
 
+    def set_names(self, state: LineState) -> None:
+        """As ``set_line``."""
+        self.set_line(state)
+
     def get_backfill(self, backfill: str) -> BackfillPlan | LaunchedBackfill | None:
         """The plan with this id, or its record if it was launched; None if there is none.
 

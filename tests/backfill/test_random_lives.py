@@ -1,0 +1,358 @@
+"""Random lives with backfills, which are reverted, or staged and published: no row is lost, doubled or left behind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+
+from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage, staged_branch
+from dagster_ips.core.cascade import Cascade
+from dagster_ips.core.policy import OnRollback
+from dagster_ips.core.target import Standing, committed, standing_of
+from dagster_ips.errors import RevertError
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
+from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.publish.restorer import Restorer
+from dagster_ips.exactly_once.publish.staged_publisher import StagedPublisher
+from dagster_ips.iceberg import cascade_stamps
+from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import REVERTED, owner_properties, stamp_properties, stamps_on_branch, target_histories
+from dagster_ips.orchestration.backfill.launching import BackfillLauncher
+from dagster_ips.orchestration.backfill.reverting import BackfillReverter, revert_cascade
+from dagster_ips.orchestration.declare.partition_definitions import partition_keys
+from dagster_ips.orchestration.declare.partition_mappings import SameKeys
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.state.store import UntouchedStore
+from tests.exactly_once.capture.test_partitions_to_come import (
+    ARROW,
+    BY_DAY,
+    DAYS,
+    LINE,
+    MADE,
+    TABLE,
+    TARGET,
+    Made,
+    PartitionsToCome,
+    Row,
+    Work,
+    _days_from,
+    _window,
+)
+
+SAME_DAY = Made("day", _window(0, 0), is_by_day=True, takes=_days_from(0))
+ALL = {**MADE, "the same day": SAME_DAY}
+Held = dict[str, Counter[Row]]
+
+
+@dataclass
+class Backfill:
+    """A launched backfill, what its partitions held before, and, if it is staged, what they hold on its branch."""
+
+    record: LaunchedBackfill
+    before: Held
+    staged: Held = field(default_factory=dict)
+    at_work: list[Work] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        return self.record.plan.id
+
+    @property
+    def cut(self) -> int:
+        return self.record.before[TARGET]
+
+
+class Backfills(PartitionsToCome):
+    """The lives of partitions to come, with backfills of some partitions, live or staged."""
+
+    @initialize(made=st.sampled_from(sorted(ALL)), spec=st.sampled_from([UNPARTITIONED_PARTITION_SPEC, BY_DAY]))
+    def begin(self, made: str, spec: PartitionSpec) -> None:
+        super().begin(made if made in MADE else "all days", spec)
+        self.made = ALL[made]
+        self.store: Any = CursorStore(self.instance)
+        self.live: list[Backfill] = []
+        self.waiting: Backfill | None = None
+        self.backfills = 0
+        self.cascade = Cascade()
+
+    # What these lives leave out
+
+    @rule()
+    def a_backup_is_taken(self) -> None:
+        pass
+
+    @rule()
+    def the_backup_is_restored_or_there_is_none(self) -> None:
+        pass
+
+    @property
+    def tracked(self) -> TrackedInput:
+        found = super().tracked
+        return replace(found, policies=replace(found.policies, on_rollback=OnRollback.CONTINUE))
+
+    @property
+    def target(self) -> TableMetadata:
+        return self.lake.load(TARGET, asset="test")
+
+    @property
+    def lineage(self) -> Any:  # noqa: ANN401  # stands in for it
+        keys = partition_keys(self.consumer, "day" if self.made.is_by_day else "title", self.instance, asset="out")
+        consumer = SimpleNamespace(
+            name="out", is_partitioned=True, inputs={"plays": self.tracked}, tracked=lambda *_: {"plays": self.tracked}
+        )
+        tables = {"out": TARGET, "plays": TABLE}
+        return SimpleNamespace(
+            consumers={"out": SimpleNamespace(consumer=consumer, graph=None)},
+            instance=self.instance,
+            lake=lambda _: self.lake,
+            metadata=lambda asset: self.lake.load(tables[asset], asset="test"),
+            own_slicing=lambda _: SameKeys(keys),
+            partitions_def=lambda _: self.consumer,
+        )
+
+    def published(self, properties: Mapping[str, str], branch: str | None = None) -> None:
+        said = {**properties, **owner_properties("out", None), **cascade_stamps.properties(self.cascade)}
+        on = {"branch": branch} if branch else {}
+        self.lake.client.load_table(TARGET).append(ARROW.empty_table(), snapshot_properties=said, **on)
+
+    def publish(self, work: tuple[Work, ...]) -> bool:
+        histories = target_histories(self.target, [each.capture.edge for each in work])
+        if any(standing_of(each.capture, histories[each.capture.edge]) is not Standing.MAY_PUBLISH for each in work):
+            return False
+        if any(self.store.get(each.capture.edge).is_beyond(each.capture) for each in work):
+            return False
+        captures = tuple(each.capture for each in work)
+        self.published(stamp_properties(captures, attempt="attempt", run_id=captures[0].run_id))
+        for each in work:
+            key = each.capture.edge.partition or ""
+            self.held[key] = each.applied(self.held.get(key, Counter()))
+        return True
+
+    def some(self, data: st.DataObject) -> list[str]:
+        return data.draw(st.lists(st.sampled_from(self.keys_of(self.consumer)), min_size=1, max_size=3, unique=True))
+
+    def launched(self, keys: list[str], *, is_staged: bool) -> Backfill:
+        self.backfills += 1
+        stage = PlannedStage("out", TARGET, ("plays",), tuple(sorted(keys)))
+        plan = BackfillPlan(f"planned{self.backfills}", 0, (stage,), ())
+        head = self.target.head_snapshot_id()
+        assert head is not None
+        self.lake.client.load_table(TARGET).manage_snapshots().create_tag(head, plan.before_tag).commit()
+        consumed = tuple(BackfillLauncher(self.lineage)._consumed(plan))
+        record = LaunchedBackfill(plan, "me", 0, {TARGET: head}, consumed, is_staged)
+        self.store.set_backfill(record)
+        return Backfill(self.store.get_backfill(plan.id), {key: Counter(self.held.get(key, {})) for key in keys})
+
+    def has_rows(self) -> bool:
+        return self.target.head_snapshot_id() is not None
+
+    # Live backfills
+
+    @precondition(lambda self: self.has_rows() and len(self.live) < 3)
+    @rule(data=st.data())
+    def a_backfill_is_launched(self, data: st.DataObject) -> None:
+        self.live.append(self.launched(self.some(data), is_staged=False))
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def a_backfill_computes_some(self, data: st.DataObject) -> None:
+        backfill = data.draw(st.sampled_from(self.live))
+        there = [k for k in backfill.record.plan.root.partitions or () if k in self.keys_of(self.consumer)]
+        if not there:
+            return
+        self.cascade = Cascade((backfill.id,))
+        self.run_of(data.draw(st.lists(st.sampled_from(there), min_size=1, unique=True)), named_by_person=True)
+        self.cascade = Cascade()
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), is_killed=st.booleans())
+    def a_backfill_is_reverted(self, data: st.DataObject, *, is_killed: bool) -> None:
+        backfill = data.draw(st.sampled_from(self.live))
+        reverter = BackfillReverter(self.lineage, backfill.record)
+        publisher: Any = SimpleNamespace(catalog=self.lake, store=self.store, run_id="revert")
+        restorer = Restorer(publisher)
+        restorer.settle(self.target, reverter._edges(reverter._parts))
+        try:
+            planned = reverter._planned(None)
+            wanted = reverter._restoration(planned.restored) if planned.restored else None
+        except RevertError:
+            return
+        if wanted is None:
+            return
+        captures = tuple(restorer._captures(self.target, wanted))
+        histories = target_histories(self.target, [each.edge for each in captures])
+        assert all(standing_of(each, histories[each.edge]) is Standing.MAY_PUBLISH for each in captures)
+        with self.lake.client.load_table(TARGET).transaction() as change:
+            change.set_properties({REVERTED: backfill.id})
+        self.cascade = Cascade((revert_cascade(backfill.id),))
+        self.published(stamp_properties(captures, attempt="revert", run_id="revert") | {REVERTED: backfill.id})
+        self.cascade = Cascade()
+        for key in planned.restored:
+            self.held[key] = backfill.before[key]
+        if is_killed:
+            return
+        histories = target_histories(self.target, [each.edge for each in captures])
+        for each in captures:
+            self.store.set(committed(self.store.get(each.edge), each, histories[each.edge]))
+        self.pending()
+
+    # A staged backfill
+
+    def on_branch(self, backfill: Backfill) -> LakeCatalog:
+        return self.lake.on_branch(staged_branch(backfill.id))
+
+    def cancel(self) -> None:
+        assert self.waiting is not None
+        branch = staged_branch(self.waiting.id)
+        self.lake.client.load_table(TARGET).manage_snapshots().remove_branch(branch).commit()
+        self.waiting = None
+
+    @precondition(lambda self: self.has_rows() and self.waiting is None)
+    @rule(data=st.data())
+    def a_backfill_is_staged(self, data: st.DataObject) -> None:
+        self.stage(self.some(data))
+
+    def stage(self, keys: list[str]) -> None:
+        self.waiting = self.launched(keys, is_staged=True)
+        changes = self.lake.client.load_table(TARGET).manage_snapshots()
+        changes.create_branch(self.waiting.cut, staged_branch(self.waiting.id)).commit()
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data(), named_by_person=st.booleans())
+    def a_staged_run_captures(self, data: st.DataObject, *, named_by_person: bool) -> None:
+        backfill = self.waiting
+        assert backfill is not None
+        if self.target.head_snapshot_id() != backfill.cut:
+            self.cancel()
+            return
+        busy = {each.capture.edge.partition for each in backfill.at_work}
+        free = [k for k in self.keys_of(self.consumer) if k not in busy]
+        if not free:
+            return
+        self.capture_staged(data.draw(st.sampled_from(free)), named_by_person=named_by_person)
+
+    def capture_staged(self, key: str, *, named_by_person: bool = True) -> None:
+        backfill = self.waiting
+        assert backfill is not None
+        self.runs += 1
+        (captured,) = Capturer(self.on_branch(backfill), UntouchedStore(self.store)).capture(
+            CaptureRequest(
+                "out", [self.tracked], target=TARGET, partitions=RunPartitions((key,), named_by_person=named_by_person)
+            ),
+            run_id=f"run-{self.runs}",
+        )
+        backfill.at_work.append(self.work_of(captured.capture))
+
+    @precondition(lambda self: self.waiting and self.waiting.at_work)
+    @rule()
+    def a_staged_run_writes(self) -> None:
+        backfill = self.waiting
+        assert backfill is not None
+        work = backfill.at_work.pop(0)
+        edge = work.capture.edge
+        history = target_histories(self.on_branch(backfill).load(TARGET, asset="test"), [edge])[edge]
+        assert standing_of(work.capture, history) is Standing.MAY_PUBLISH
+        if work.changes_nothing:
+            return
+        self.published(
+            stamp_properties((work.capture,), attempt="attempt", run_id=work.capture.run_id), staged_branch(backfill.id)
+        )
+        key = edge.partition or ""
+        backfill.staged[key] = work.applied(backfill.staged.get(key, self.held.get(key, Counter())))
+
+    @precondition(lambda self: self.waiting and not self.waiting.at_work)
+    @rule()
+    def the_staged_backfill_is_published(self) -> None:
+        backfill = self.waiting
+        assert backfill is not None
+        target, branch = self.target, staged_branch(backfill.id)
+        stamps = stamps_on_branch(target, branch, [LINE], from_snapshot_id_exclusive=backfill.cut)
+        session: Any = None
+        publisher = StagedPublisher(self.lake, self.store, session)
+        if target.head_snapshot_id() != backfill.cut or publisher.consumed_since(target, stamps):
+            self.cancel()
+            return
+        head = target.head_snapshot_id(branch)
+        assert head is not None
+        self.lake.client.load_table(TARGET).manage_snapshots().set_current_snapshot(head).commit()
+        publisher.commit(TARGET, stamps)
+        watch = PartitionWatch(self.lake.storage, self.store, "out", self.target)
+        if stamps:
+            partitions = [edge.partition or "" for edge in stamps]
+            watch.recompute_overtaken(self.tracked, self.lake.load(TABLE, asset="test"), partitions)
+        self.held |= backfill.staged
+        self.cancel()
+
+    @precondition(lambda self: any(self.rows_at.values()))
+    @rule()
+    def the_last_rows_are_rolled_back(self) -> None:
+        table = self.lake.client.load_table(TABLE)
+        now = table.current_snapshot()
+        if now is not None and now.parent_snapshot_id in self.rows_at and self.made.by == "day":
+            table.manage_snapshots().rollback_to_snapshot(now.parent_snapshot_id).commit()
+
+
+TestBackfills = Backfills.TestCase
+TestBackfills.settings = settings(
+    max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@pytest.mark.slow
+class TestManyBackfills(TestBackfills):
+    settings = settings(TestBackfills.settings, max_examples=60)
+
+
+@pytest.fixture
+def lives() -> Iterator[Backfills]:
+    found = Backfills()
+    yield found
+    found.teardown()
+
+
+@pytest.mark.parametrize("made", ["the same day", "all days"])
+def test_a_row_that_a_staged_run_read_and_that_was_gone_at_the_next_look_is_not_kept(
+    lives: Backfills, made: str
+) -> None:
+    lives.begin(made=made, spec=BY_DAY)
+    lives.rows_come([(DAYS[0], "a"), (DAYS[1], "a")])
+    lives.all_that_waits_is_run()
+    key = lives.keys_of(lives.consumer)[0]
+    lives.stage([key])
+    lives.rows_come([(DAYS[0], "b")])
+    lives.capture_staged(key)
+    lives.a_staged_run_writes()
+    lives.delete(DAYS[0], "b")
+    lives.the_sensor_looks()
+    lives.the_staged_backfill_is_published()
+    assert key in lives.pending()
+    lives.all_that_waits_is_run()
+
+
+def test_a_partition_that_a_staged_run_read_and_that_was_deleted_before_the_next_look_is_not_kept(
+    lives: Backfills,
+) -> None:
+    lives.begin(made="all titles", spec=BY_DAY)
+    lives.rows_come([(DAYS[0], "a")])
+    lives.all_that_waits_is_run()
+    lives.stage(["eu"])
+    lives.instance.add_dynamic_partitions("titles", ["b"])
+    lives.rows_come([(DAYS[0], "b")])
+    lives.capture_staged("eu")
+    lives.a_staged_run_writes()
+    lives.instance.delete_dynamic_partition("titles", "b")
+    lives.the_staged_backfill_is_published()
+    lives.all_that_waits_is_run()
