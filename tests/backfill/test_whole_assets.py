@@ -242,6 +242,34 @@ def test_after_a_revert_to_a_table_that_was_rolled_back_the_lost_rows_are_read_a
     assert whole.ids() == Counter(range(6))
 
 
+def test_a_proof_in_a_staged_run_is_about_what_the_run_has_written(
+    lake: Lake, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Main has the rows of the code with the bug, which the fixed code would never produce."""
+    monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
+    buggy, fixed = (two_whole(lake.folder, lake.spark_folder, bug=bug, max_files=None) for bug in (True, False))
+    lake.create_playback(events(range(6)))
+    run(buggy, instance, "plain", "sums", **SENSOR)
+    file = fixed_definitions(lake, tmp_path, max_files=None)
+    plan = json.loads(command(file, "plan", "plain", "--json"))["id"]
+    command(file, "launch", plan, "--staged", "--yes")
+    requested = instance.get_backfill(plan)
+    assert requested is not None
+    proofs = [ips.proof(name, sample=1) for name in ("plain", "sums")]
+    proved = ips.with_incremental(
+        dg.Definitions(assets=list(fixed.assets or ()), asset_checks=proofs, resources=fixed.resources)
+    )
+    job = proved.resolve_implicit_global_asset_job_def()
+    for asset in ("plain", "sums"):
+        made = job.execute_in_process(
+            instance=instance,
+            asset_selection=[dg.AssetKey(asset)],
+            tags={**requested.tags, BACKFILL_TAG: plan},
+        )
+        (found,) = [each for each in made.get_asset_check_evaluations() if each.check_name == "proof"]
+        assert found.passed, found.description
+
+
 def own_sql(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
     """An asset that writes with its own statements: two of them, so that each run makes several commits."""
 

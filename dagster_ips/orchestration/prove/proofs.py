@@ -19,6 +19,7 @@ from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, Prover
 from dagster_ips.exactly_once.inspect.sampled_rows import key_of, sampled_rows
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
+from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.declare.consumers import (
     MetadataByKey,
@@ -29,6 +30,7 @@ from dagster_ips.orchestration.declare.consumers import (
 from dagster_ips.orchestration.declare.declarations import is_to_be_proved, plain
 from dagster_ips.orchestration.declare.partition_mappings import rows_of_keys
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.platform.staged_run import staged_run
 from dagster_ips.orchestration.prove.proof_findings import MOST_EXAMPLES, Findings, Proved, unknown
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 from dagster_ips.orchestration.run.recompute_asset import Asset, Surroundings, graph_of, recompute
@@ -225,7 +227,7 @@ class _Proof:
     def _found(self) -> dg.AssetCheckResult:
         manager: IcdcIOManager = getattr(self.context.op_execution_context.resources, self.asset.manager)
         consumer, graph = self.asset.consumer, graph_of(self.context)
-        instance, lake = self.context.instance, manager.catalog.open()
+        instance, lake = self.context.instance, self._lake(manager)
         prover = Prover(lake, CursorStore(instance))
         definition = graph.get(consumer.key).partitions_def
         known = definition.get_partition_keys(dynamic_partitions_store=instance) if definition else None
@@ -248,7 +250,7 @@ class _Proof:
     def _compared(
         self, manager: IcdcIOManager, prover: Prover, claim: Claim, part: ClaimedPart, sample: Sample
     ) -> Proved:
-        lake, target = manager.catalog.open(), claim.target
+        lake, target = self._lake(manager), claim.target
         resources = self.context.op_execution_context.resources
         around = Surroundings(graph_of(self.context), self.context.instance, resources, lake)
         made = recompute(self.asset, part, manager, around)
@@ -264,6 +266,11 @@ class _Proof:
         found = compare(expected, actual, keys=key, any_row_of_key=made.keeps_any_row, most_examples=MOST_EXAMPLES)
         made.release()
         return Proved(part, rows, found, columns_of_one(frame, there), floating(expected), made.lookups)
+
+    def _lake(self, manager: IcdcIOManager) -> LakeCatalog:
+        """The catalog; in a staged run, with the branches that it reads and writes."""
+        staged = staged_run(self.context.run, self.context.instance)
+        return manager.catalog.open().on_branch(staged.branch if staged else None)
 
     def _rows_of(self, claim: Claim, keys: Sequence[str]) -> str:
         graph = graph_of(self.context)
