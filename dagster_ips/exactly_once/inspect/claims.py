@@ -32,6 +32,8 @@ from dagster_ips.iceberg.stamps import has_attempt, is_of_same_attempt, partitio
 from dagster_ips.spark.comparison import FilesAt
 from dagster_ips.state.store import EdgeStore
 
+_SHOWN = 5
+
 KeyValues = tuple[Bound | None, ...]
 
 
@@ -300,9 +302,7 @@ def _made_of(claim: Claim, i: int, key: str | None) -> Watermark | None:  # one 
     if not _has_begun(state):
         problem = "neither a stamp of its table nor a cursor says which changes its rows include"
         raise unprovable(problem, "Run it once with the run tag dagster_ips/mode=full.")
-    if state.file_set is not None:
-        problem = f"it is in the middle of a change that it consumes in parts; {state.file_set.left:,} files are left"
-        raise unprovable(problem, "Prove it again when they are consumed.")
+    _require_whole(state, tracked, key)
     mark = _latest_mark(state, line, tracked, key)
     if mark is None:
         if source.ancestry(tracked.ref).head is not None:
@@ -322,6 +322,22 @@ def _made_of(claim: Claim, i: int, key: str | None) -> Watermark | None:  # one 
         problem = f"columns of {source.table} changed after snapshot {mark.snapshot_id}, the last one it consumed"
         raise unprovable(problem, "Prove it again after it has consumed a later snapshot.")
     return mark
+
+
+def _require_whole(state: EdgeState, tracked: TrackedInput, key: str | None) -> None:
+    """Fail if a partition lacks rows from before its mark, which a recompute has.
+
+    Raises:
+        UnprovableError: it does.
+    """
+    if state.file_set is not None:
+        problem = f"it is in the middle of a change that it consumes in parts; {state.file_set.left:,} files are left"
+        raise UnprovableError(str(state.edge), problem, "Prove it again when they are consumed.")
+    taken = tracked.slicing.taken_by(key) if tracked.slicing is not None and key is not None else frozenset[str]()
+    if lacking := state.left_out & taken:
+        some = ", ".join(sorted(lacking)[:_SHOWN])
+        problem = f"it was computed before Dagster had the partitions of {tracked.upstream} that it takes now ({some})"
+        raise UnprovableError(str(state.edge), problem, "Prove it again after its next run.")
 
 
 def _latest_mark(state: EdgeState, line: LineState | None, tracked: TrackedInput, key: str | None) -> Watermark | None:
