@@ -51,7 +51,8 @@ def differences(  # noqa: PLR0913  # all are independent
     """
     old, new = alike(before, after)
     compared = RowPairs(old, keys)
-    parts = [_Part(compared.names.index(name), name in by_minute) for name in divided_by]
+    numbers = [(compared.names.index(name), name in by_minute) for name in divided_by]
+    parts = [_Part(number, compared.kinds[number] if is_by_minute else None) for number, is_by_minute in numbers]
     with computed_once(compared.counted(old, new)) as every:
         repeats_keys = keys_may_repeat and compared.repeats_keys(every)
         if repeats_keys:
@@ -78,13 +79,20 @@ def differences(  # noqa: PLR0913  # all are independent
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A column, by its number, that rows are divided by."""
+    """A column, by its number, that rows are divided by; with its kind, if its times are divided by their minute."""
 
     number: int
-    is_by_minute: bool
+    by_minute: types.DataType | None
 
     def of(self, value: Column) -> Column:
-        return (F.date_trunc("minute", value) if self.is_by_minute else value).alias(f"p{self.number}")
+        """The value, of the same kind: what it means in a time zone isn't up to the session."""
+        match self.by_minute:
+            case types.TimestampType():
+                value = F.date_trunc("minute", value)
+            case types.TimestampNTZType():
+                day = (F.year(value), F.month(value), F.dayofmonth(value))
+                value = F.make_timestamp_ntz(*day, F.hour(value), F.minute(value), F.lit(0))
+        return value.alias(f"p{self.number}")
 
 
 def _sides(frame: DataFrame, compared: RowPairs, parts: Sequence[_Part]) -> dict[tuple[Any, ...], SideOfRows]:

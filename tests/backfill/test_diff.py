@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 from decimal import Decimal
 from itertools import product
@@ -20,6 +21,7 @@ from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.backfill.differing import RowKeys, StageDifference
 from dagster_ips.orchestration.backfill.reports import ShownTable, difference_report, plan_head
 from dagster_ips.spark.row_differences import differences
+from dagster_ips.spark.settings import with_settings
 from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import Lake, events
 
@@ -164,6 +166,26 @@ def test_rows_whose_keys_repeat_are_compared_as_a_whole(session: SparkSession) -
         found = differences(one, other, keys=["k"], keys_may_repeat=True)
         changes = found.by_values[()]
         assert (found.repeats_keys, changes.added + changes.removed, changes.changed) == (True, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "divided"),
+    [
+        ("'2026-01-05-03:00'", "2026-01-05-03:00"),
+        ("DATE '2026-01-05'", dt.date(2026, 1, 5)),
+        ("TIMESTAMP_NTZ '2026-03-29 02:30:07'", dt.datetime.fromisoformat("2026-03-29T02:30")),
+        ("TIMESTAMP '2026-01-05 03:00:07Z'", dt.datetime.fromisoformat("2026-01-05T03:00Z")),
+    ],
+    ids=["text", "date", "time without zone", "time"],
+)
+def test_rows_are_divided_by_minutes_only_if_they_have_any_and_never_by_the_time_zone_of_the_session(
+    session: SparkSession, value: str, divided: object
+) -> None:
+    """The local time without a zone doesn't occur in the session's time zone."""
+    with with_settings(session, {"spark.sql.session.timeZone": "Europe/Berlin"}):
+        before, after = (session.sql(f"SELECT {n} AS n, {value} AS at") for n in (1, 2))
+        found = differences(before, after, keys=["at"], divided_by=["at"], by_minute=["at"])
+    assert {key: each.changed for key, each in found.by_values.items()} == {(divided,): 1}
 
 
 def test_rows_are_identified_by_the_columns_that_the_write_mode_names(instance: dg.DagsterInstance) -> None:
