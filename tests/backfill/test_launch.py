@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from itertools import count
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from dagster_ips._compat import requested_backfill
+from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.spark.maintenance import expire_snapshots
 from tests.backfill.three_stages import ThreeStages
@@ -193,3 +195,17 @@ def test_a_reexecution_of_failed_partitions_belongs_to_the_backfill(stages: Thre
     ended = stages.instance.get_backfill("againaga")
     assert ended is not None
     assert ended.status.value == "CANCELING"
+
+
+@pytest.mark.parametrize("staged", [(), ("--staged",)], ids=["live", "staged"])
+def test_a_launch_that_is_given_up_because_a_table_kept_changing_leaves_nothing_behind(
+    stages: ThreeStages, monkeypatch: pytest.MonkeyPatch, staged: tuple[str, ...]
+) -> None:
+    """A backfill that is only planned can't be cancelled or released."""
+    stages.begin()
+    plan = stages.plan("day", "--partition", "2026-01-01")
+    heads = count()
+    monkeypatch.setattr(BackfillLauncher, "_head", lambda *_: next(heads))
+    assert "kept changing" in stages.refuses("launch", plan, "--yes", *staged)
+    assert tags(stages, plan) == {}
+    assert not any("ips-staged" in ref for table in stages.TABLES for ref in stages.lake.branches(table))

@@ -95,12 +95,17 @@ class BackfillLauncher:
             self._require_true(plan, although_moved=although_moved)
             computed = plan.stages if is_staged else plan.stages[:1]
             subsets = {each.asset: self._subset(plan, each) for each in computed if each.partitions != ()}
-            before, consumed = self._before(plan, now_ms, is_staged=is_staged)
-            launched = LaunchedBackfill(plan, who, now_ms, before, consumed, is_staged)
-            if is_staged:
-                self._cut_branches(launched, now_ms)
-            else:
-                self.drop_branches(plan)  # Drops the branches of a staging that was killed.
+            try:
+                before, consumed = self._before(plan, now_ms, is_staged=is_staged)
+                launched = LaunchedBackfill(plan, who, now_ms, before, consumed, is_staged)
+                if is_staged:
+                    self._cut_branches(launched, now_ms)
+                else:
+                    self.drop_branches(plan)  # Drops the branches of a staging that was killed.
+            except BackfillError:  # Nobody could release or cancel what is only planned.
+                self.drop_branches(plan)
+                self.release(plan)
+                raise
             with effect(Effect.RECORD_BACKFILL):
                 store.set_backfill(launched)
             with effect(Effect.LAUNCH_BACKFILL):
