@@ -115,7 +115,7 @@ def _at_workplace(command: Callable[..., None]) -> Callable[..., None]:
     return with_workplace
 
 
-@main.command()
+@main.command(short_help="What is consumed, pending and in flight, and what failed.")
 @click.argument("asset", required=False)
 @_json
 @_at_workplace
@@ -124,7 +124,7 @@ def status(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN40
     statuses.status(workplace, **options)
 
 
-@main.command()
+@main.command(short_help="Forget what was consumed: the next run computes everything.")
 @click.argument("asset")
 @_upstream
 @click.option("--why", help="The reason, for the record; needed unless --dry-run.")
@@ -136,7 +136,7 @@ def reset(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
     interventions.reset(workplace, **options)
 
 
-@main.command()
+@main.command(short_help="Read a part of an upstream again.")
 @click.argument("asset")
 @_upstream
 @click.option(
@@ -151,7 +151,7 @@ def rewind(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN40
     interventions.rewind(workplace, **options)
 
 
-@main.command()
+@main.command(short_help="Capture what is new, for a job that Dagster doesn't run.")
 @click.argument("asset")
 @click.option("--full", is_flag=True, help="Capture all of the upstreams instead of only what is new.")
 @_at_workplace
@@ -163,7 +163,7 @@ def capture(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN4
     captures.capture(workplace, **options)
 
 
-@main.command()
+@main.command(short_help="Mark the capture of an outside job as consumed.")
 @click.argument("capture")
 @_at_workplace
 def commit(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
@@ -171,7 +171,7 @@ def commit(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN40
     captures.commit(workplace, **options)
 
 
-@main.command()
+@main.command(short_help="List what is pending, by commit or by partition.")
 @click.argument("asset")
 @_upstream
 @_json
@@ -181,15 +181,15 @@ def pending(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN4
     waiting.pending(workplace, **options)
 
 
-@main.command()
+@main.command(short_help="What a run did and why, or what a SQL asset's runs will do.")
 @click.argument("run")
 @_json
 @_at_workplace
 def explain(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
     """Explain what RUN read, why in that mode, what it wrote, published and committed, or why it failed.
 
-    RUN is a run's id or the first characters of it. For the key of an asset that is declared by its query, this
-    explains what a run does for each kind of change of each source, and why nothing better.
+    RUN is a run's id or the first characters of it. Or give the key of a SQL asset, to see what a run would do for each
+    kind of change of each source, and why nothing better is possible.
     """
     if options["run"] in workplace.consumers:
         query_explanations.explain_query(workplace, options["run"], as_json=options["as_json"])
@@ -197,7 +197,7 @@ def explain(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN4
         explanations.explain(workplace, **options)
 
 
-@main.command()
+@main.command(short_help="All runs and commits that follow from one change.")
 @click.argument("cascade", required=False)
 @_json
 @_at_workplace
@@ -209,7 +209,7 @@ def cascade(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN4
     cascades.cascade(workplace, **options)
 
 
-@main.command()
+@main.command(short_help="Check what runs depend on; each finding says how to fix it.")
 @_json
 @_at_workplace
 def doctor(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
@@ -223,7 +223,7 @@ def doctor(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN40
         raise click.exceptions.Exit(1)
 
 
-@main.command()
+@main.command(short_help="Make the changes of any interval readable as a table.")
 @click.argument("table", required=False)
 @click.option(
     "--from", "start", type=_PLACE, help="After this snapshot or time (UTC). Default: from the table's creation."
@@ -261,7 +261,7 @@ def icdc(
         interval_tables.make(tables, str(table), **asked)
 
 
-@main.command()
+@main.command(short_help="What following changes would have saved, from history.")
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
 @click.option(
     "--folder",
@@ -285,12 +285,12 @@ def estimate(tables: tuple[str, ...], folder: str | None, name: str | None, **op
     estimates.estimate(lake, tables, **asked)
 
 
-@main.group()
+@main.group(short_help="Recompute partitions and everything downstream of them.")
 def backfill() -> None:
     """Recompute partitions of an asset and everything downstream: plan, launch, watch, compare, revert."""
 
 
-@backfill.command(name="plan")
+@backfill.command(name="plan", short_help="What would be recomputed, and what that reads.")
 @click.argument("asset")
 @click.option("--partitions", "span", metavar="A..B", help="From one partition to another, inclusive.")
 @click.option("--partition", "single", multiple=True, metavar="K", help="One partition; can be repeated.")
@@ -306,7 +306,7 @@ def plan_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa
     backfills.plan(workplace, **options)
 
 
-@backfill.command(name="launch")
+@backfill.command(name="launch", short_help="Start a plan, live or staged on branches.")
 @click.argument("plan")
 @click.option(
     "--staged", is_flag=True, help="Compute every stage on a branch of its table; `publish` makes them visible."
@@ -322,15 +322,15 @@ def plan_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa
 @_yes
 @_at_workplace
 def launch_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
-    """Launch PLAN, an id or a file: tags the current state of every table that it touches, then computes the root.
+    """Launch PLAN, an id or a file: tags the current state of every table that it touches, then starts the first stage.
 
-    Dagster's daemon computes the root like a backfill launched from the UI; later stages follow automatically. With
-    --staged it computes all stages, and their results stay invisible until `publish`.
+    Dagster's daemon computes the first stage like a backfill launched from the UI; later stages follow automatically.
+    With --staged it computes all stages, and their results stay invisible until `publish`.
     """
     backfills.launch(workplace, **options)
 
 
-@backfill.command(name="status")
+@backfill.command(name="status", short_help="The progress of each stage.")
 @click.argument("backfill_id", metavar="ID")
 @click.option("--watch", is_flag=True, help="Watch until everything is done; updates in place in a terminal.")
 @_json
@@ -340,7 +340,7 @@ def backfill_status(workplace: context.Workplace, **options: Any) -> None:  # no
     backfills.status(workplace, **options)
 
 
-@backfill.command(name="cancel")
+@backfill.command(name="cancel", short_help="Stop a backfill and all of its runs.")
 @click.argument("backfill_id", metavar="ID")
 @_yes
 @_at_workplace
@@ -352,7 +352,7 @@ def cancel_backfill(workplace: context.Workplace, **options: Any) -> None:  # no
     backfills.cancel(workplace, **options)
 
 
-@backfill.command(name="diff")
+@backfill.command(name="diff", short_help="Which rows differ from before, or from a full recompute.")
 @click.argument("backfill_id", metavar="ID")
 @click.option(
     "--against",
@@ -373,7 +373,7 @@ def diff_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa
     backfills.diff(workplace, **options)
 
 
-@backfill.command(name="publish")
+@backfill.command(name="publish", short_help="Make the staged results visible.")
 @click.argument("backfill_id", metavar="ID")
 @_yes
 @_at_workplace
@@ -385,7 +385,7 @@ def publish_backfill(workplace: context.Workplace, **options: Any) -> None:  # n
     backfills.publish(workplace, **options)
 
 
-@backfill.command(name="revert")
+@backfill.command(name="revert", short_help="Restore the previous rows.")
 @click.argument("backfill_id", metavar="ID")
 @click.option("--partition", "single", multiple=True, metavar="K", help="Only this partition; can be repeated.")
 @click.option("--leave-out-changed", is_flag=True, help="Leave out partitions that someone else has changed since.")
@@ -400,7 +400,7 @@ def revert_backfill(workplace: context.Workplace, **options: Any) -> None:  # no
     backfills.revert(workplace, **options)
 
 
-@backfill.command(name="release")
+@backfill.command(name="release", short_help="Stop keeping the previous state.")
 @click.argument("backfill_id", metavar="ID")
 @_yes
 @_at_workplace

@@ -197,7 +197,8 @@ class UnknownRunError(IpsError):
             return f"Several runs have an id that starts with {self.run!r}: {ids}. Give more characters."
         return (
             f"This Dagster instance has no run {self.run!r}, and none of its newest {self.looked_at:,} runs has an id "
-            f"that starts with it. Copy the id from the run's page or the runs list, and check DAGSTER_HOME."
+            f"that starts with it. Copy the id from the run's page or the runs list, and check DAGSTER_HOME. If it is "
+            f"meant to be a SQL asset, give its key as the definitions have it."
         )
 
 

@@ -145,7 +145,10 @@ def consumer_named(known: Mapping[str, KnownConsumer], asset: str) -> KnownConsu
         UnknownConsumerError: no such asset reads incrementally.
     """
     if asset not in known:
-        raise UnknownConsumerError(asset=asset, problem="reads nothing incrementally", known=tuple(sorted(known)))
+        key = dg.AssetKey.from_user_string(asset)
+        is_missing = known and not any(each.graph.has(key) for each in known.values())
+        problem = f"{'is not in these definitions, so it ' if is_missing else ''}reads nothing incrementally"
+        raise UnknownConsumerError(asset=asset, problem=problem, known=tuple(sorted(known)))
     return known[asset]
 
 
