@@ -179,6 +179,7 @@ def ensure_connect_server(  # noqa: PLR0913  # all are independent
 
     Raises:
         SparkServerDiffersError: a live server there was started with other arguments, another Python or another Spark.
+        SparkFolderUnusableError: the folder can't be created or written to.
         SparkFolderNotPrivateError: the folder is somebody else's, or holds other things and is open to others.
         SparkStartError: a new server did not come up. Nothing is left running.
     """

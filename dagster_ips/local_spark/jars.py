@@ -5,13 +5,14 @@ download over each other, and one of them dies with nothing but ``JAVA_GATEWAY_E
 jars under a lock and checks the files against pinned checksums, and each process gets plain paths for ``spark.jars``.
 """
 
+import argparse
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -112,9 +113,9 @@ class JarsError(IpsError):
     def __str__(self) -> str:
         return (
             f"Spark's resolver could not download {' and '.join(self.coordinates)}. Without them Spark can't read "
-            "Iceberg tables, so nothing was started. Check that this machine can reach a Maven repository; for a "
-            "mirror, point DAGSTER_IPS_IVY_SETTINGS to an Ivy settings file. Then run again. The resolver's last "
-            f"lines:\n{last_lines(self.output)}"
+            "Iceberg tables, so nothing was started. Check that Java (17 or newer) is installed, and that this machine "
+            "can reach a Maven repository; for a mirror, point DAGSTER_IPS_IVY_SETTINGS to an Ivy settings file. Then "
+            f"run again. The resolver's last lines:\n{last_lines(self.output)}"
         )
 
 
@@ -180,6 +181,7 @@ def spark_jars(
     Raises:
         UnsupportedSparkError: there are none for the installed PySpark.
         UnknownExtraError: an extra is none of `EXTRAS`.
+        SparkFolderUnusableError: the cache can't be created or written to.
         JarsError: they could not be resolved. Nothing was kept.
         JarChecksumError: the repository delivered other content than what is pinned. Nothing was kept.
     """
@@ -289,6 +291,21 @@ def _run_resolver(packages: tuple[Package, ...], ivy: Path, scratch: Path) -> st
     return done.stdout
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line: downloads the jars that are missing, and prints where all of them are."""
+    parser = argparse.ArgumentParser(
+        prog="python -m dagster_ips.local_spark.jars", description="Download Spark's jars for Iceberg."
+    )
+    parser.add_argument("extras", nargs="*", metavar="EXTRA", help=f"one of the extra jars: {', '.join(EXTRAS)}")
+    given = parser.parse_args(arguments)
+    try:
+        found = spark_jars(extras=given.extras, say=lambda said: print(said, file=sys.stderr, flush=True))
+    except IpsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print("\n".join(map(str, found)))
+    return 0
+
+
 if __name__ == "__main__":
-    for jar in spark_jars(extras=sys.argv[1:]):
-        print(jar)
+    raise SystemExit(main())

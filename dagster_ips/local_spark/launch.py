@@ -13,6 +13,8 @@ from typing import TextIO
 
 import pyspark
 
+from dagster_ips.local_spark.private_files import must_be_usable
+
 _WAIT_SECONDS = 10
 
 
@@ -72,13 +74,18 @@ def exclusive_lock(path: Path, *, on_wait: Callable[[], None] = lambda: None) ->
 
     The lock ends with its holder: a killed process leaves none behind, and child processes don't inherit it.
 
+    Raises:
+        SparkFolderUnusableError: its folder can't be created or written to.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, exclusive_lock(Path(folder) / "cache" / "lock"):
     ...     print("alone")
     alone
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as lock:
+    with must_be_usable(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a")
+    with lock:
         _acquire(lock, on_wait)
         yield
 

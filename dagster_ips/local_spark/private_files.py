@@ -2,7 +2,8 @@
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,21 @@ class SparkFolderNotPrivateError(IpsError):
         )
 
 
+@dataclass(eq=False)
+class SparkFolderUnusableError(IpsError):
+    """The folder of Spark's jars or of the local Spark can't be created or written to."""
+
+    folder: str
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"The folder {self.folder}, for Spark's jars or the local Spark, can't be created or written to "
+            f"({self.cause}). Spark was not started, and no data was touched. Let this user write there, or choose "
+            "another folder: set DAGSTER_IPS_CACHE, or LocalSparkConnect(server_folder=...) for the local Spark alone."
+        )
+
+
 def make_private(folder: Path, *, markers: Iterable[str]) -> None:
     """Create ``folder``, or close it to other users, which is only done if it is empty or contains one of ``markers``.
 
@@ -34,9 +50,11 @@ def make_private(folder: Path, *, markers: Iterable[str]) -> None:
     '0o700'
 
     Raises:
+        SparkFolderUnusableError: it can't be created.
         SparkFolderNotPrivateError: it belongs to somebody else, or it is open to others and holds other things.
     """
-    folder.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+    with must_be_usable(folder):
+        folder.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
     require_own(folder)
     if folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         if any(folder.iterdir()) and not any((folder / marker).exists() for marker in markers):
@@ -44,6 +62,19 @@ def make_private(folder: Path, *, markers: Iterable[str]) -> None:
             remedy = f"Give it a folder of its own, or close this one: chmod 700 {folder}"
             raise SparkFolderNotPrivateError(str(folder), problem, remedy)
         folder.chmod(stat.S_IRWXU)
+
+
+@contextmanager
+def must_be_usable(folder: Path) -> Iterator[None]:
+    """Turn what the operating system says about ``folder`` into an error that says what to do.
+
+    Raises:
+        SparkFolderUnusableError: the block raised an ``OSError``.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise SparkFolderUnusableError(str(folder), error.strerror or type(error).__name__) from error
 
 
 def require_own(folder: Path) -> None:

@@ -109,6 +109,16 @@ def test_a_file_without_definitions_is_not_taken_for_one_without_assets(tmp_path
     assert "There are no Definitions here." in says("status", "-f", str(file))
 
 
+@pytest.mark.parametrize("command", ["status", "pending", "reset"])
+def test_a_misspelt_asset_is_said_to_be_missing(
+    command: str, definitions: str, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
+    assert "dayly isn't in these definitions" in (said := says(command, "-f", definitions, "dayly"))
+    assert "Choose one of: daily, later." in said
+    assert "Error: playback reads nothing" in says(command, "-f", definitions, "playback")
+
+
 @pytest.mark.parametrize("home", [None, "not/absolute", "/nowhere/at/all"])
 def test_a_missing_instance_is_reported(definitions: str, home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if home is None:

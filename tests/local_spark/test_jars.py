@@ -17,6 +17,7 @@ from dagster_ips.local_spark.jars import (
     needed_packages,
     spark_jars,
 )
+from dagster_ips.local_spark.private_files import SparkFolderUnusableError
 
 SMALL = b"a small jar"
 NAMES = [package.file_name for package in needed_packages()]
@@ -153,6 +154,26 @@ def test_an_unknown_extra_is_an_error_that_names_the_known_ones(tmp_path: Path) 
     with pytest.raises(UnknownExtraError, match="aws, postgresql") as caught:
         spark_jars(tmp_path, extras=["gcs"])
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_that_says_how_to_choose_another() -> None:
+    with pytest.raises(SparkFolderUnusableError, match=r"/proc/nowhere/jars.*DAGSTER_IPS_CACHE") as caught:
+        spark_jars(Path("/proc/nowhere"))
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_missing_java_is_named_as_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java-here"))
+    with pytest.raises(JarsError, match=r"(?s)Java \(17 or newer\) is installed.*no-java-here"):
+        spark_jars(tmp_path)
+
+
+def test_the_command_line_prints_an_error_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert jars.main(["gcs"]) == 1
+    said = capsys.readouterr()
+    assert (said.out, "Choose from aws, postgresql" in said.err) == ("", True)
+    assert jars.main([]) == 0
+    assert [Path(line).name for line in capsys.readouterr().out.splitlines()] == NAMES
 
 
 @pytest.mark.parametrize("version", ["3.5.6", "4.2.0", "5.0.0.dev1"])

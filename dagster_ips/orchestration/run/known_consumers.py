@@ -147,8 +147,8 @@ def consumer_named(known: Mapping[str, KnownConsumer], asset: str) -> KnownConsu
     if asset not in known:
         key = dg.AssetKey.from_user_string(asset)
         is_missing = known and not any(each.graph.has(key) for each in known.values())
-        problem = f"{'is not in these definitions, so it ' if is_missing else ''}reads nothing incrementally"
-        raise UnknownConsumerError(asset=asset, problem=problem, known=tuple(sorted(known)))
+        why = "isn't in these definitions, so it " if is_missing else ""
+        raise UnknownConsumerError(asset, f"{why}reads nothing incrementally", tuple(sorted(known)))
     return known[asset]
 
 
