@@ -1,7 +1,7 @@
 """Incremental processing of Iceberg tables as Dagster assets, on Spark.
 
-Read the change instead of the window: an upstream's new data files, from metadata alone, as an Iceberg table of their
-own; each consumed exactly once.
+An asset reads the rows that were added to and removed from its upstreams since it last ran, instead of a window of
+days. What changed is found from Iceberg's metadata, and each change is consumed exactly once.
 """
 
 from typing import TYPE_CHECKING

@@ -264,9 +264,9 @@ class IcdcView:
 
     @property
     def weighted(self) -> DataFrame:
-        """``added`` and ``removed`` in one frame (a Z-set), with a column ``_weight`` that is 1 or -1.
+        """``added`` and ``removed`` in one frame, with a column ``_weight`` that is 1 or -1.
 
-        For ``combine()`` with ``min``, ``max`` or an approximate sum, it also has the live rows, with weight 0: they
+        For ``combine()`` with ``min``, ``max`` or an approximate sum, it also has all current rows, with weight 0: they
         are needed to find such a value again after its row was removed, here or in another input. They are read only if
         needed.
 
@@ -336,7 +336,7 @@ class IcdcView:
         return self._captured.source.columns_with_defaults
 
     def affected(self, *keys: str) -> DataFrame:
-        """All live rows of the upstream whose ``keys`` occur in the change, in added rows or in removed ones.
+        """All current rows of the upstream whose ``keys`` occur in the change, in added rows or in removed ones.
 
         Null is a key like any other.
 
@@ -381,7 +381,7 @@ class IcdcView:
 
     @property
     def scope(self) -> DataFrame:
-        """All live rows of the upstream's partitions that changed; of all partitions if those are unknown."""
+        """All current rows of the upstream's partitions that changed; of all partitions if those are unknown."""
         found = self._affected_partitions
         rows = self._source if found is None else self._of_partitions(found)
         # A full run reads all partitions, but its result must follow the same rules as an incremental run's.
@@ -770,7 +770,7 @@ def affected(fact: IcdcView, *keys: str, by: IcdcView, on: str | Sequence[str] |
     of ``by``, removed or not, touches the rows of ``fact`` that it joins. Null is a key like any other.
 
     Returns:
-        Live rows and all columns of ``fact``; in mode ``full`` all of them, and none if nothing changed.
+        Current rows with all columns of ``fact``; in mode ``full`` all of them, and none if nothing changed.
 
     Raises:
         UnknownColumnError: an upstream has no such column.
