@@ -137,10 +137,11 @@ class UnknownRowsError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.table} already has rows, and nothing shows that {self.asset} wrote them. Its first run would "
-            f"delete them, so nothing was written and no state changed. To replace them, materialize {self.asset} with "
-            f"the run tag dagster_ips/mode=full. To keep them, give {self.asset} another table, table(...). If its "
-            f"inputs have a start and it isn't written with combine(), which can't add to rows of other code, you can "
-            f"continue from the existing rows: materialize it with dagster_ips/accept={self.head_snapshot_id}."
+            f"delete them, so nothing was written and no state changed. To replace them, materialize {self.asset} (all "
+            f"of its partitions, if it has any) with the run tag dagster_ips/mode=full. To keep them, give "
+            f"{self.asset} another table, table(...). If its inputs have a start and it isn't written with combine(), "
+            f"which can't add to rows of other code, you can continue from the existing rows: materialize it with "
+            f"dagster_ips/accept={self.head_snapshot_id}."
         )
 
 
