@@ -24,7 +24,7 @@ class UnknownTableError(IpsError):
         none = f"{self.asset}: catalog {self.catalog} has no table {self.table}"
         where = "iceberg_asset(..., table=...) or in table(...)"
         if self.consumed_snapshot_id is None:
-            advice = f"Create the table, or correct the name in {where}. {self.there_is}".strip()
+            advice = f"Create the table, or correct its name, in {where} or in the command. {self.there_is}".strip()
             return f"{none}. Nothing was read and no state changed. {advice}"
         return (
             f"{none} any more. It was consumed up to snapshot {self.consumed_snapshot_id} and has since been dropped "

@@ -23,6 +23,9 @@ def require_catalog(name: str, properties: Mapping[str, str]) -> None:
     if CLASS in properties:
         if kind is not None:
             raise _mistake(name, f"it has both the property type and {CLASS}.", "Leave one of them out.")
+    elif not properties:
+        remedy = "Correct the name, or describe the catalog in .pyiceberg.yaml or in PYICEBERG_CATALOG__<NAME>__..."
+        raise _mistake(name, "PyIceberg has no configuration for it.", remedy)
     elif kind is None:
         raise _mistake(name, "its properties show no type.", f"Set type to one of {kinds}.")
     elif kind not in {each.value for each in catalog.CatalogType}:

@@ -244,4 +244,4 @@ def test_an_estimate_can_use_a_catalog_from_the_configuration_of_pyiceberg(table
     assert json.loads(told.stdout)["tables"][0]["commits"] == 1
     unknown = subprocess.run([*command, "nosuch"], check=False, capture_output=True, text=True)
     assert unknown.returncode == 1
-    assert unknown.stderr.startswith("Error: Catalog nosuch: its properties show no type.")
+    assert unknown.stderr.startswith("Error: Catalog nosuch: PyIceberg has no configuration for it. Correct the name")
