@@ -64,7 +64,7 @@ class CatalogUnreachableError(IpsError):
         return (
             f"Catalog {self.catalog} could not be reached while {self.doing} ({self.cause}). Nothing more was "
             f"consumed, so it is safe to run again. If the catalog and its storage work for other clients, check the "
-            f"addresses and credentials in IcebergCatalog."
+            f"folder, or the addresses and credentials, in IcebergCatalog."
         )
 
 

@@ -377,7 +377,8 @@ class LakeCatalog:
     def _create_embedded_folder(self) -> None:
         uri = self.properties.get("uri", "")
         if uri.startswith(_SQLITE):
-            Path(uri.removeprefix(_SQLITE).partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
+            with self._reaching("creating the folder of its database file"):
+                Path(uri.removeprefix(_SQLITE).partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
 
     def _locations_by_sql(self, catalog: SqlCatalog, which: ColumnElement[bool]) -> dict[_Row, str]:
         rows = sql.IcebergTables

@@ -108,8 +108,8 @@ class SparkStartError(IpsError):
     def __str__(self) -> str:
         return (
             f"The local Spark Connect server {self.problem}. No data was touched. Check memory, disk and the Java in "
-            "JAVA_HOME (17 or later, with the module jdk.incubator.vector), then run again. The full log is "
-            f"{self.log}; it ends with:\n{last_lines(self.output)}"
+            "JAVA_HOME or on the PATH (17 or later, with the module jdk.incubator.vector), then run again. The full "
+            f"log is {self.log}; it ends with:\n{last_lines(self.output)}"
         )
 
 

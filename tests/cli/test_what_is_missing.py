@@ -74,6 +74,15 @@ def test_a_folder_that_does_not_exist_is_not_made_into_an_empty_catalog(tmp_path
     assert (result.exit_code, folder.exists()) == (2, False)
 
 
+def test_a_folder_of_tables_that_cannot_be_created_is_reported(
+    instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
+    file = tmp_path / "its_definitions.py"
+    file.write_text(DEFINITIONS.format(folder="/proc/nowhere/lake"))
+    assert "while creating the folder of its database file (" in says("status", "-f", str(file))
+
+
 def test_a_table_of_changes_is_not_said_to_be_dropped_if_its_catalog_is_unknown(tmp_path: Path) -> None:
     file = tmp_path / "without_tables.py"
     file.write_text("import dagster as dg\n\ndefs = dg.Definitions()\n")
