@@ -37,7 +37,7 @@ def explain(workplace: Workplace, run: str, *, as_json: bool) -> None:
 
 def _lines(workplace: Workplace, story: AssetStory) -> Iterator[str]:
     first = story.captures[0] if story.captures else None
-    yield f"{story.asset}: {first['mode']}, because {first['reason']}" if first else f"{story.asset}: captured nothing"
+    yield f"{story.asset}: {first['mode']} ({first['reason']})" if first else f"{story.asset}: captured nothing"
     for each in story.captures:
         yield f"  read       {_read(each)}"
     if story.refresh:

@@ -76,7 +76,7 @@ def test_a_run_is_explained_from_what_it_read_to_what_it_committed(terminal: Ter
     text = terminal.says("explain", second.run_id)
     assert "Follows from the commit of " in text
     assert f"to media.playback (snapshot {after})" in text
-    assert "daily: incremental, because" in text
+    assert "daily: incremental (continues from" in text
     assert "1 file, 3 rows" in text
     assert f"published  snapshot {target.head_snapshot_id()} of media.daily" in text
 
