@@ -206,9 +206,7 @@ class WholeLives(RuleBasedStateMachine):
     @rule(stage=st.sampled_from(STAGES), data=st.data())
     def someone_else_writes_to_a_target(self, stage: Stage, data: st.DataObject) -> None:
         before, there = self.now(stage.table), sorted(self.now(stage.table))
-        if there and data.draw(
-            st.booleans()
-        ):
+        if there and data.draw(st.booleans()):
             gone = data.draw(st.sampled_from(there))
             self.append(stage.table, [0], Counter({row: n for row, n in before.items() if row != gone}))
         else:
