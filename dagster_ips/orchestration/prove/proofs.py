@@ -280,9 +280,8 @@ class _Proof:
 
     def _outside(self, manager: IcdcIOManager, claim: Claim, begun: Sequence[str | None]) -> int:
         """How many of the target's rows are in partitions that no run computed, as far as stamps and cursors say."""
-        session = manager.runs(self.context.instance).session()
         name = manager.catalog.open().name
-        there = snapshot_rows(session, name, claim.target, claim.target.ancestry().head)
+        there = snapshot_rows(manager.session(), name, claim.target, claim.target.ancestry().head)
         computed = claim.removed.union(key for key in begun if key is not None)
         return rows_outside(there, self._rows_of(claim, sorted(computed)))
 
