@@ -283,7 +283,7 @@ def _has_begun(state: EdgeState) -> bool:
     return state.holds_up_to is not None or state.has_begun
 
 
-def _made_of(claim: Claim, i: int, key: str | None) -> Watermark | None:  # one reason after the other
+def _made_of(claim: Claim, i: int, key: str | None) -> Watermark | None:
     """Up to where input ``i`` of a partition was read; None if it had no snapshot then.
 
     For a partition, it is the last point up to which the upstream is known not to have changed there.
