@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.sampling import Sample
 from dagster_ips.core.write_mode import WriteMode
-from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, KeyValues, LastChange, Prover, values_in
+from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, KeyValues, Prover, values_in
 from dagster_ips.spark.comparison import alike, changed_keys, hashable, partitions_of, rows_among
 
 if TYPE_CHECKING:
-    from dagster_ips.spark.session import DataFrame, SparkSession
+    from dagster_ips.spark.session import DataFrame
 
 _MOST_RECENT_KEYS = 100
 
@@ -91,8 +91,18 @@ def sampled_rows(  # noqa: PLR0913, PLR0917  # all are independent
             chosen = sample.of(known, changed or ())
             within = sample.within(chosen=len(chosen), of=len(known))
             return SampledRows(hashed_by, within, columns, chosen, len(known))
-    session = frames[0].sparkSession
-    recent = _recent_keys(session, prover.catalog.name, claim, change, hashed_by, sample) if change else []
+    if change is None:
+        return SampledRows(hashed_by, sample)
+    recent = changed_keys(
+        frames[0].sparkSession,
+        prover.catalog.name,
+        claim.target.table,
+        hashed_by,
+        before=change.before,
+        after=change.after,
+        most=_MOST_RECENT_KEYS,
+        seed=sample.seed,
+    )
     return SampledRows(hashed_by, sample, recent=recent)
 
 
@@ -104,18 +114,3 @@ def _values_of_inputs(part: ClaimedPart, columns: Sequence[str]) -> frozenset[Ke
             values = values_in(captured.files, captured.source, columns)
             found |= values or frozenset()
     return found
-
-
-def _recent_keys(  # noqa: PLR0913, PLR0917  # all are independent
-    session: SparkSession, catalog: str, claim: Claim, change: LastChange, keys: Sequence[str], sample: Sample
-) -> list[int]:
-    return changed_keys(
-        session,
-        catalog,
-        claim.target.table,
-        keys,
-        before=change.before,
-        after=change.after,
-        most=_MOST_RECENT_KEYS,
-        seed=sample.seed,
-    )

@@ -427,7 +427,8 @@ class Result:
             return
         inputs = [each for each in self.inputs if each.taken and set(keys) <= set(each.columns)]
         found = distinct_keys(self.frame, keys)
-        known = _union([with_nested_keys_as_in(target.struct, each.made_of(keys), keys) for each in inputs])
+        made_of = [with_nested_keys_as_in(target.struct, each.made_of(keys), keys) for each in inputs]
+        known = reduce(lambda some, more: some.unionAll(more), made_of)
         strange = found.exceptAll(known.distinct()).limit(1).collect()
         if strange:
             raise _changed_key(branch, keys, change, tuple(strange[0]))
@@ -496,10 +497,6 @@ def _changed_key(
 
 def _still(change: InputChange, other: InputChange) -> str:
     return "it still has other rows" if other is change else f"{other.upstream} has rows"
-
-
-def _union(frames: Sequence[DataFrame]) -> DataFrame:
-    return reduce(lambda some, more: some.unionAll(more), frames)
 
 
 def _holds_no_rows(target: TableMetadata) -> bool:

@@ -68,8 +68,4 @@ def require_known_publications(table: str, settled: Iterable[tuple[EdgeState, Ta
 
 
 def _show_all(found: Mapping[Edge, TargetHistory], marks: Mapping[Edge, TargetMark | None]) -> bool:
-    return all(shows_all_since(_newest(EdgeState(e, target=marks[e]), h), h) for e, h in found.items())
-
-
-def _newest(state: EdgeState, history: TargetHistory) -> TargetMark | None:
-    return settle(state, history).target
+    return all(shows_all_since(settle(EdgeState(e, target=marks[e]), h).target, h) for e, h in found.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,7 +139,7 @@ class BackfillFollower:
         is_backfilled = is_root or self.is_staged
         return StageSeen(
             ran,
-            self._waiting(stage) - _running(ran),
+            self._waiting(stage) - {part for part, state in ran.items() if state is PartState.RUNNING},
             size,
             rows,
             is_backfilled=is_backfilled,
@@ -201,7 +201,3 @@ class BackfillFollower:
         statuses = [inspector.status(stage.asset, each) for each in inputs]
         # An input that can't be followed counts as pending, too: the next run says why.
         return {"" for each in statuses if each.problem or (each.pending and each.pending.files)}
-
-
-def _running(ran: Mapping[str, PartState]) -> set[str]:
-    return {part for part, state in ran.items() if state is PartState.RUNNING}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -150,20 +150,21 @@ class _Planner:
     def follower(self, known: KnownConsumer) -> PlannedStage:
         """A stage that follows automatically."""
         lineage, consumer = self.lineage, known.consumer
-        inputs = consumer.tracked(known.graph, lineage.instance)
-        followed = {n: each for n, each in inputs.items() if each.upstream in self.stages and each.ref == MAIN}
-        keys = self._partitions(followed.values()) if consumer.is_partitioned else None
-        reads = [self._change_of(each) for each in followed.values()]
+        inputs = consumer.tracked(known.graph, lineage.instance).values()
+        followed = [each for each in inputs if each.upstream in self.stages and each.ref == MAIN]
+        upstreams = tuple(each.upstream for each in followed)
+        keys = self._partitions(followed) if consumer.is_partitioned else None
+        reads = [self._change_of(each) for each in followed]
         unknown = [_NOT_ALL]
         unknown += [_NONE_YET.format(read.upstream) for read in reads if not read.files]
         unknown += _lookups_text(lineage, consumer.name, known)
-        unknown += [_ANYWHERE.format(u) for u in self._anywhere(followed.values())]
+        unknown += [_ANYWHERE.format(each) for each in upstreams if self.stages[each].partitions is None]
         unknown += [known.warning] if known.warning else []
         return self._timed(
             PlannedStage(
                 consumer.name,
                 consumer.table,
-                tuple(each.upstream for each in followed.values()),
+                upstreams,
                 keys,
                 tuple(read for read in reads if read.files),
                 code_version=known.code_version,
@@ -188,9 +189,6 @@ class _Planner:
                 changed = tuple(keys_there(storage, source, tracked.slicing)) if source else ()
             keys |= tracked.slicing.made_of(changed)
         return tuple(sorted(keys))
-
-    def _anywhere(self, followed: Collection[TrackedInput]) -> Iterator[str]:
-        return (each.upstream for each in followed if self.stages[each.upstream].partitions is None)
 
     def _change_of(self, tracked: TrackedInput) -> PlannedRead:
         """An upper limit of what changes in an upstream: all rows that its planned partitions have now."""

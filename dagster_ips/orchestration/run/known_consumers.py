@@ -119,7 +119,8 @@ def _consumers_in(definitions: dg.Definitions) -> Iterator[tuple[str, KnownConsu
     managers = _managers_of(definitions)
     graph = definitions.resolve_asset_graph()
     for each in executable_assets(graph.assets_defs):
-        manager = next((managers[key] for key in _io_manager_keys(each) if key in managers), None)
+        keys = [each.get_io_manager_key_for_asset_key(key) for key in sorted(each.keys)]
+        manager = next((managers[key] for key in keys if key in managers), None)
         if manager is None:
             continue
         for consumer, repeats, write_mode in _reading_in(each, metadata, manager.default_namespace):
@@ -150,7 +151,3 @@ def consumer_named(known: Mapping[str, KnownConsumer], asset: str) -> KnownConsu
         why = "isn't in these definitions, so it " if is_missing else ""
         raise UnknownConsumerError(asset, f"{why}reads nothing incrementally", tuple(sorted(known)))
     return known[asset]
-
-
-def _io_manager_keys(assets: dg.AssetsDefinition) -> list[str]:
-    return [assets.get_io_manager_key_for_asset_key(key) for key in sorted(assets.keys)]

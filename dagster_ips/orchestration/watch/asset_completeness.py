@@ -12,7 +12,6 @@ from dagster import DagsterInstance
 
 from dagster_ips.core.backlog import is_pending
 from dagster_ips.core.valid_through import EventTime, least
-from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.run_completeness import Completion, time_at
 from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
@@ -155,7 +154,8 @@ def _consumed(
         return None
     if completion.watch is not None:
         by_time = completion.last_window_end is not None
-        return _id(completion.watch.consumed_up_to(tracked, source, by_time=by_time))
+        consumed = completion.watch.consumed_up_to(tracked, source, by_time=by_time)
+        return consumed.snapshot_id if consumed else None
     store, edge = CursorStore(tick.instance), consumer.edge(tracked)
     target, ancestry = consumer.watched.table(consumer.consumer.table, tick=tick.began), source.ancestry(tracked.ref)
     state = as_in_target(consumer.watched.states(store, tick=tick.began)[edge], target)
@@ -164,10 +164,6 @@ def _consumed(
     if not is_pending(state, table_uuid=source.uuid, ancestry=ancestry):
         return _head(source, tracked.ref)
     return state.committed.snapshot_id
-
-
-def _id(watermark: Watermark | None) -> int | None:
-    return watermark.snapshot_id if watermark else None
 
 
 def _head(table: TableMetadata | None, ref: str) -> int | None:
