@@ -49,8 +49,7 @@ def known_of(line: LineState, tracked: TrackedInput, target: TableMetadata | Non
     Nothing, if the line was recorded for another table, or when the keys had another meaning. In any case, it knows
     which of the upstream's partitions were deleted by now.
     """
-    slicing = tracked.slicing
-    assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
+    slicing = tracked.known_slicing
     division = f"{slicing.division} in {target.uuid}" if target else slicing.division
     is_same = line.division in (None, slicing.division, division)
     known = line if is_same else LineState(line.edge, landmarks=line.landmarks, losses=line.losses)
@@ -63,8 +62,7 @@ def _with_losses(line: LineState, tracked: TrackedInput, target: TableMetadata |
     If no look is known, although something may have been consumed before, anything may have been deleted since. If rows
     that were removed upstream are meant to stay, so are those of deleted partitions: nothing is recomputed then.
     """
-    slicing, keeps = tracked.slicing, tracked.policies.on_removed is OnRemoved.IGNORE
-    assert slicing is not None  # noqa: S101  # as above
+    slicing, keeps = tracked.known_slicing, tracked.policies.on_removed is OnRemoved.IGNORE
     if not slicing.upstream_keys.is_dynamic or not slicing.sharing:
         return line
     if line.landmarks is None:
@@ -135,8 +133,7 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
     as changed too, so that the runs this causes report what is wrong. A file is read if its metadata doesn't say
     enough; if it can't be read, it is ``unread`` until it can.
     """
-    slicing, head = tracked.slicing, source.ancestry(tracked.ref).head
-    assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
+    slicing, head = tracked.known_slicing, source.ancestry(tracked.ref).head
     if head is None:
         return line
     if not has_lost_partitions(line, slicing):
@@ -170,8 +167,7 @@ def with_newcomers(
     The line has forgotten what all other partitions consumed of these keys. So a partition that was never computed is
     pending with the rows that its keys have now, and one that is back with all that may have changed in the meantime.
     """
-    slicing, head = tracked.slicing, source.ancestry(tracked.ref).head
-    assert slicing is not None  # noqa: S101  # as above
+    slicing, head = tracked.known_slicing, source.ancestry(tracked.ref).head
     never = {state.edge.partition or "" for state in states if state.committed is None}
     forgotten = frozenset[str]().union(*map(slicing.taken_by, never)) - line.touched.keys()
     for state in states if line.partitions is not None else ():
@@ -214,8 +210,7 @@ def with_rows_read(
 
     ``read`` contains up to where each partition has read, None where that is unknown.
     """
-    slicing, ancestry = tracked.slicing, source.ancestry(tracked.ref)
-    assert slicing is not None  # noqa: S101  # as above
+    slicing, ancestry = tracked.known_slicing, source.ancestry(tracked.ref)
     beyond = {key: to for key, to in read.items() if to is None or not reaches(scanned, to)}
     abandoned = {to.snapshot_id for to in beyond.values() if to and not ancestry.find(to.snapshot_id)}
     loses_rows = _loses_rows(line, scanned, source, tracked.ref)

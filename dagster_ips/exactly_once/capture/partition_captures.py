@@ -55,8 +55,7 @@ def changed_in_partitions(
     Raises:
         BrokenHistoryError: the history can't be followed from where one of them has consumed.
     """
-    slicing, head = tracked.slicing, source.ancestry(tracked.ref).head
-    assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
+    slicing, head = tracked.known_slicing, source.ancestry(tracked.ref).head
     partitions = {state: state.edge.partition or "" for state in states}
     lacking = frozenset[str]().union(*[state.left_out & slicing.taken_by(key) for state, key in partitions.items()])
     if lacking:

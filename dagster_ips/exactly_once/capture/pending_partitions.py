@@ -127,8 +127,7 @@ class PartitionWatch:
 
         A revert that was killed after it published hasn't stored that their changes are to be consumed again.
         """
-        slicing = tracked.slicing
-        assert slicing is not None  # noqa: S101  # as above
+        slicing = tracked.known_slicing
         line = known_line(self.store, self.consumer, tracked, self.target)
         return with_taken_back(line, slicing, *self._taken_back(line, slicing))
 
@@ -153,8 +152,7 @@ class PartitionWatch:
         could say which partition is behind. Rows whose keys have no partition yet count as not consumed; for an asset
         that is partitioned ``by_time``, times after its last partition don't count. Nothing is stored.
         """
-        slicing = tracked.slicing
-        assert slicing is not None  # noqa: S101  # as above
+        slicing = tracked.known_slicing
         found = self._look(known_line(self.store, self.consumer, tracked, self.target), tracked, source)
         line = found.line
         if source.head_snapshot_id(tracked.ref) is None:
@@ -179,8 +177,7 @@ class PartitionWatch:
 
     def needs(self, tracked: TrackedInput, source: TableMetadata) -> Iterator[Need]:
         """What is still to be read of the upstream's history. Nothing is stored."""
-        slicing = tracked.slicing
-        assert slicing is not None  # noqa: S101  # as above
+        slicing = tracked.known_slicing
         known = known_line(self.store, self.consumer, tracked, self.target)
         found = self._look(known, tracked, source)
         starts = [found.line.start_of(state, slicing.taken_by(key)) for key, state in found.pending.items()]
@@ -189,8 +186,7 @@ class PartitionWatch:
         return needs_of_line(known, [*starts, *(each.changed.since for each in found.line.unread.values())], source)
 
     def _look(self, known: LineState, tracked: TrackedInput, source: TableMetadata) -> _PendingKeys:
-        slicing = tracked.slicing
-        assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
+        slicing = tracked.known_slicing
         if source.head_snapshot_id(tracked.ref) is None:
             return _PendingKeys(known, {}, self._holding_what_is_gone(known, tracked))
         line = look(self.storage, known, source, tracked)
@@ -250,11 +246,11 @@ class PartitionWatch:
 
     def _with_newcomers(self, line: LineState, tracked: TrackedInput, source: TableMetadata) -> LineState:
         """``line`` with the partitions that are new or back since the last look and share keys with others."""
-        assert tracked.slicing is not None  # noqa: S101  # as above
-        there = tracked.slicing.sharing
+        slicing = tracked.known_slicing
+        there = slicing.sharing
         if there == line.partitions:
             return line
-        states = self._states(line, tracked.slicing, there - (line.partitions or frozenset()))
+        states = self._states(line, slicing, there - (line.partitions or frozenset()))
         line = with_newcomers(self.storage, line, source, tracked, list(states.values()))
         return replace(line, partitions=there)
 
@@ -302,8 +298,7 @@ class PartitionWatch:
         back. If the table was divided otherwise before, its rows may be of any partition. If it was another asset's,
         that asset's partitions may have rows.
         """
-        slicing, scanned = tracked.slicing, line.scanned
-        assert slicing is not None  # noqa: S101  # as above
+        slicing, scanned = tracked.known_slicing, line.scanned
         assert scanned is not None  # noqa: S101  # it was looked
         states = self._every_state(line, tracked)
         consumed = {key for key, state in states.items() if state != EdgeState(state.edge)}
@@ -321,15 +316,13 @@ class PartitionWatch:
 
     def _every_state(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
         """The states of all existing partitions."""
-        slicing = tracked.slicing
-        assert slicing is not None  # noqa: S101  # as above
+        slicing = tracked.known_slicing
         return self._states(line, slicing, slicing.made_of(slicing.upstream_keys.known()))
 
     def _states_ever(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
         """As ``_every_state``, with the partitions that were deleted: they may be added again, and then have rows."""
-        assert tracked.slicing is not None  # noqa: S101  # as above
         there = self._every_state(line, tracked)
-        return self._states(line, tracked.slicing, line.dynamic - there.keys()) | there
+        return self._states(line, tracked.known_slicing, line.dynamic - there.keys()) | there
 
     def _states(self, line: LineState, slicing: Slicing, partitions: frozenset[str]) -> dict[str, EdgeState]:
         stored = self.store.get_many([line.edge.of(key) for key in sorted(partitions)])

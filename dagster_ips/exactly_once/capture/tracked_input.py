@@ -57,6 +57,12 @@ class TrackedInput:
     slicing: Slicing | None = None
     event_time: EventTime | None = None
 
+    @property
+    def known_slicing(self) -> Slicing:
+        """``slicing``, for the inputs of partitioned consumers, which all have it."""
+        assert self.slicing is not None  # noqa: S101  # asked for partitioned consumers only
+        return self.slicing
+
     def unreached(self, line: LineState) -> tuple[str, ...]:
         """Texts on rows of the upstream for which no run is requested: they have unknown partitions, or none."""
         unmapped = line.unmapped if self.policies.on_unmapped is OnUnmapped.ERROR else ()

@@ -181,13 +181,12 @@ class _Planner:
     def _partitions(self, followed: Collection[TrackedInput]) -> tuple[str, ...]:
         keys: set[str] = set()
         for tracked in followed:
-            assert tracked.slicing is not None  # noqa: S101  # called for partitioned consumers only
-            changed = self.stages[tracked.upstream].partitions
+            slicing, changed = tracked.known_slicing, self.stages[tracked.upstream].partitions
             if changed is None:
                 source = self.lineage.metadata(tracked.upstream)
                 storage = self.lineage.lake(tracked.upstream).storage
-                changed = tuple(keys_there(storage, source, tracked.slicing)) if source else ()
-            keys |= tracked.slicing.made_of(changed)
+                changed = tuple(keys_there(storage, source, slicing)) if source else ()
+            keys |= slicing.made_of(changed)
         return tuple(sorted(keys))
 
     def _change_of(self, tracked: TrackedInput) -> PlannedRead:

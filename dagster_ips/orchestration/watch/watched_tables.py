@@ -222,9 +222,8 @@ class WatchedInputs:
         for tracked in self.consumer.tracked(graph, instance).values():
             line = CursorStore(instance).get_line(self.edge(tracked))
             touched, losses = line.touched, [line.losses] if line.losses else []
-            assert tracked.slicing is not None  # noqa: S101  # the consumer is partitioned
             for partition, changes in found.items():
-                keys = sorted(tracked.slicing.taken_by(partition) & touched.keys())
+                keys = sorted(tracked.known_slicing.taken_by(partition) & touched.keys())
                 newest = [[key, str(touched[key].last.snapshot_id)] for key in keys]
                 changes.append([tracked.upstream, newest, *losses])
         return found
