@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -206,3 +206,8 @@ class Slicing(Protocol):
 
         This holds unless a partitions definition is changed.
         """
+
+
+def taken_by_any(slicing: Slicing, keys: Iterable[str]) -> frozenset[str]:
+    """The upstream's keys from whose rows any of the partitions ``keys`` of the consumer is computed."""
+    return frozenset[str]().union(*map(slicing.taken_by, keys))

@@ -13,7 +13,7 @@ from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.division import divided, with_losses
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.interval import Interval
-from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.partition_keys import Slicing, taken_by_any
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.target import is_older
 from dagster_ips.core.touched import FoundKeys, LineState, Stray, reaches
@@ -169,7 +169,7 @@ def with_newcomers(
     """
     slicing, head = tracked.known_slicing, source.ancestry(tracked.ref).head
     never = {state.edge.partition or "" for state in states if state.committed is None}
-    forgotten = frozenset[str]().union(*map(slicing.taken_by, never)) - line.touched.keys()
+    forgotten = taken_by_any(slicing, never) - line.touched.keys()
     for state in states if line.partitions is not None else ():
         if state.committed is not None:
             line = line.with_back(state, slicing.taken_by(state.edge.partition or ""))
@@ -215,8 +215,7 @@ def with_rows_read(
     abandoned = {to.snapshot_id for to in beyond.values() if to and not ancestry.find(to.snapshot_id)}
     loses_rows = _loses_rows(line, scanned, source, tracked.ref)
     unseen = [key for key, to in beyond.items() if loses_rows or to is None or to.snapshot_id in abandoned]
-    keys = frozenset[str]().union(*[slicing.taken_by(key) for key in unseen])
-    return line.with_read_beyond(keys, scanned, abandoned=abandoned)
+    return line.with_read_beyond(taken_by_any(slicing, unseen), scanned, abandoned=abandoned)
 
 
 def _loses_rows(line: LineState, scanned: Watermark, source: TableMetadata, ref: str) -> bool:

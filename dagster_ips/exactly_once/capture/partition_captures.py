@@ -9,7 +9,7 @@ from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.partition_keys import Slicing, taken_by_any
 from dagster_ips.core.policy import OnRollback
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.touched import LineState, reaches
@@ -82,7 +82,7 @@ def changed_in_partitions(
                 if over := without_overwritten(lost, alike[0], source, tracked):
                     return over
                 parts.append(part)
-    taken = [_taken_by(slicing, [partitions[s] for s in states if starts[s] == each]) for each in unique]
+    taken = [taken_by_any(slicing, [partitions[s] for s in states if starts[s] == each]) for each in unique]
     whole = united(parts) if parts else ChangedFiles.nothing()
     if whole is None or not _are_apart(parts, taken, FileKeys(storage, source, slicing)):
         return StartOver("its partitions were consumed up to different snapshots, so their changes can't be told apart")
@@ -161,7 +161,7 @@ def _live_of(
 ) -> ChangedFiles:
     """As ``live_in_partitions``. The manifests of other partitions are mostly not opened."""
     divided = slicing.upstream_keys
-    extent = divided.extent(_taken_by(slicing, keys), column_kinds(source, divided.columns))
+    extent = divided.extent(taken_by_any(slicing, keys), column_kinds(source, divided.columns))
     live = live_files(storage, source, head=head, extent=dict(zip(divided.columns, extent, strict=True)))
     return of_partitions(storage, source, slicing, live, keys)
 
@@ -179,7 +179,7 @@ def of_partitions(
     storage: Storage, source: TableMetadata, slicing: Slicing, files: ChangedFiles, keys: Collection[str]
 ) -> ChangedFiles:
     """Those of ``files`` that partitions ``keys`` of the consumer are made of."""
-    taken, found = _taken_by(slicing, keys), FileKeys(storage, source, slicing)
+    taken, found = taken_by_any(slicing, keys), FileKeys(storage, source, slicing)
 
     def share(file: DataFile) -> RowShare:
         of_file = found.of(file)
@@ -194,7 +194,7 @@ def of_partitions(
 def rows_of(source: TableMetadata, slicing: Slicing, keys: Collection[str]) -> Predicate:
     """The upstream's rows that partitions ``keys`` of the consumer are made of."""
     kinds = column_kinds(source, slicing.upstream_keys.columns)
-    return slicing.upstream_keys.predicate(_taken_by(slicing, keys), kinds)
+    return slicing.upstream_keys.predicate(taken_by_any(slicing, keys), kinds)
 
 
 def rows_of_any(
@@ -214,7 +214,3 @@ def rows_of_any(
     keys = possible.union(*[each.keys for each in told if each.keys is not None])
     kinds = column_kinds(source, slicing.upstream_keys.columns)
     return slicing.upstream_keys.predicate(keys - slicing.lost(keys), kinds)
-
-
-def _taken_by(slicing: Slicing, keys: Collection[str]) -> frozenset[str]:
-    return frozenset[str]().union(*[slicing.taken_by(key) for key in keys])

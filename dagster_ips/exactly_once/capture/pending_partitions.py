@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Need
-from dagster_ips.core.partition_keys import Slicing
+from dagster_ips.core.partition_keys import Slicing, taken_by_any
 from dagster_ips.core.target import settle, shows_all_since
 from dagster_ips.core.touched import LineState, Touched, first_of, reaches
 from dagster_ips.core.watermark import Watermark
@@ -308,8 +308,7 @@ class PartitionWatch:
         if self.target is not None:
             others = partitions_of_others(self.target, self.consumer)
             consumed |= states.keys() if others is None or others - states.keys() else others
-        keys = frozenset[str]().union(*[slicing.taken_by(key) for key in consumed])
-        touched = {key: Touched(None, scanned) for key in keys | line.touched.keys()}
+        touched = {key: Touched(None, scanned) for key in taken_by_any(slicing, consumed) | line.touched.keys()}
         marks = [state.committed for state in states.values() if state.committed is not None]
         beyond = {mark.snapshot_id for mark in marks if not reaches(scanned, mark)}
         return replace(line, touched=touched, partitions=slicing.sharing, abandoned=line.abandoned | beyond)
