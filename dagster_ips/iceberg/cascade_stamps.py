@@ -33,6 +33,11 @@ def caused_by(consumed: Iterable[tuple[TableMetadata, Capture]], target: TableMe
     return together(_of(snapshot) for snapshot in newest_first)
 
 
+def belongs_to(snapshot: Snapshot, cascade: str) -> bool:
+    """Whether the commit of ``snapshot`` says that it follows from the cascade."""
+    return cascade in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids
+
+
 def cascade_at_head(metadata: TableMetadata) -> Cascade:
     """The cascade that the newest commit to ``main`` belongs to; empty if it doesn't say."""
     newest = next((s for s in metadata.ancestry().snapshots if _changes_rows(s)), None)

@@ -10,14 +10,13 @@ from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.aggregates import hidden
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
-from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.row_changes import RowChanges, all_together
 from dagster_ips.core.write_mode import Append, ByQuery, Combine, Merge
 from dagster_ips.errors import BackfillError
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
-from dagster_ips.iceberg.cascade_stamps import CASCADE
+from dagster_ips.iceberg.cascade_stamps import belongs_to
 from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import is_of_same_attempt
@@ -211,7 +210,7 @@ def _others(metadata: TableMetadata, before: int | None, backfill: str) -> Itera
     for snapshot in metadata.ancestry().snapshots:
         if snapshot.snapshot_id == before:
             return
-        if backfill in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids:
+        if belongs_to(snapshot, backfill):
             blocks.append(snapshot)
         elif not snapshot.keeps_rows and not any(is_of_same_attempt(each, snapshot) for each in blocks[-1:]):
             yield snapshot.snapshot_id

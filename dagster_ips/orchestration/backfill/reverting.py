@@ -30,7 +30,6 @@ from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
 from dagster_ips.exactly_once.publish.restorer import MadeOf, Restoration, Restorer, require_same_columns
 from dagster_ips.iceberg import cascade_stamps
-from dagster_ips.iceberg.cascade_stamps import CASCADE
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import (
     REVERTED,
@@ -290,7 +289,7 @@ class BackfillReverter:
         return _RootCommit(
             snapshot,
             is_own=writer_of(snapshot) == self._root.asset,
-            is_of_backfill=backfill in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids,
+            is_of_backfill=cascade_stamps.belongs_to(snapshot, backfill),
             reverts=(reverted := snapshot.summary.get(REVERTED)),
             is_revert=reverted == backfill,
             modes=modes,

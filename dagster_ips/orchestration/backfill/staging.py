@@ -13,13 +13,12 @@ import dagster as dg
 
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
-from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import BackfillError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.staged_publisher import StagedPublisher
-from dagster_ips.iceberg.cascade_stamps import CASCADE
+from dagster_ips.iceberg.cascade_stamps import belongs_to
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import BranchStamps, stamps_on_branch
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
@@ -196,7 +195,7 @@ class StagedBackfill:
         for snapshot in metadata.ancestry().snapshots:
             if snapshot.snapshot_id == cut:
                 return False
-            if self.plan.id in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids:
+            if belongs_to(snapshot, self.plan.id):
                 return True
         return False
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from dagster_ips.core.cascade import Cascade
-from dagster_ips.iceberg.cascade_stamps import CASCADE
+from dagster_ips.iceberg.cascade_stamps import belongs_to
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import RUN
 from dagster_ips.orchestration.run.cascade_tag import BACKFILL_TAG, CASCADE_TAG, PLAN_TAG
@@ -48,7 +47,7 @@ def commits_of(tables: Sequence[TableMetadata], cascade: str) -> list[Commit]:
         Commit(table.table, snapshot.snapshot_id, snapshot.timestamp_ms, snapshot.summary.get(RUN))
         for table in tables
         for snapshot in table.ancestry().snapshots
-        if cascade in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids
+        if belongs_to(snapshot, cascade)
     ]
     return sorted(found, key=lambda commit: commit.timestamp_ms)
 
