@@ -40,7 +40,8 @@ def cascade(workplace: Workplace, cascade: str | None, *, as_json: bool) -> None
         }
         click.echo(json_text(shown))
         return
-    click.echo(f"{cascade_text(workplace, cascade)[0].upper()}{cascade_text(workplace, cascade)[1:]}\n")
+    text = cascade_text(workplace, cascade)
+    click.echo(f"{text[0].upper()}{text[1:]}\n")
     rows = [_row(record, by_run) for record in runs]
     rows += [
         ("?", each.run_id or "?", "gone", moment(each.timestamp_ms), f"{each.table}: {each.snapshot_id}")

@@ -17,7 +17,7 @@ _MOST_RUNS = 1000
 
 @dataclass(frozen=True)
 class Commit:
-    """A published snapshot of ``table`` that follows from a cascade, and the run that published it."""
+    """A snapshot of ``table``, and the run that published it; None if a job outside Dagster did."""
 
     table: str
     snapshot_id: int
@@ -25,19 +25,10 @@ class Commit:
     run_id: str | None
 
 
-@dataclass(frozen=True)
-class OutsideCommit:
-    """A commit of an outside job, which started a cascade."""
-
-    table: str
-    snapshot_id: int
-    timestamp_ms: int
-
-
-def outside_commit(tables: Sequence[TableMetadata], cascade: str) -> OutsideCommit | None:
+def outside_commit(tables: Sequence[TableMetadata], cascade: str) -> Commit | None:
     """The outside commit that the cascade is named after; None for other cascades, or once the snapshot has expired."""
     found = ((table, table.snapshots.get(int(cascade))) for table in tables) if cascade.isdecimal() else ()
-    commits = [OutsideCommit(table.table, s.snapshot_id, s.timestamp_ms) for table, s in found if s]
+    commits = [Commit(table.table, s.snapshot_id, s.timestamp_ms, None) for table, s in found if s]
     return commits[0] if commits else None
 
 
