@@ -49,6 +49,11 @@ class PlannedStage:
     code_changes: tuple[str, ...] = ()
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """Its partitions; for an asset without partitions a single ``""``, which stands for the whole of it."""
+        return ("",) if self.partitions is None else self.partitions
+
+    @property
     def size_bytes(self) -> int:
         """Size of all that it reads."""
         return sum(read.size_bytes for read in self.reads)

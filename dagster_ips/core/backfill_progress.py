@@ -72,18 +72,13 @@ def progress(plan: BackfillPlan, seen: Mapping[str, StageSeen]) -> list[StagePro
     for stage in plan.stages:
         of_stage = seen[stage.asset]
         before_open = any(found[upstream].is_open for upstream in stage.upstreams if upstream in found)
-        parts = {
-            part: _state(part, of_stage, before_open=before_open) for part in _parts(stage.partitions, of_stage.ran)
-        }
+        # Others may have run, too: a plan that was launched although tables moved may lack some.
+        every = dict.fromkeys([*stage.parts, *of_stage.ran])
+        parts = {part: _state(part, of_stage, before_open=before_open) for part in every}
         found[stage.asset] = StageProgress(
             stage.asset, parts, of_stage.size_bytes, of_stage.rows, stage.size_bytes, stage.rows
         )
     return list(found.values())
-
-
-def _parts(planned: tuple[str, ...] | None, ran: Mapping[str, PartState]) -> list[str]:
-    """The planned parts, and others that ran: a plan that was launched although tables moved may lack some."""
-    return list(dict.fromkeys([*([""] if planned is None else planned), *ran]))
 
 
 def _state(part: str, seen: StageSeen, *, before_open: bool) -> PartState:

@@ -21,7 +21,6 @@ from dagster_ips.core.backfill_progress import PartState, StageProgress, StageSe
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
-from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.past_runs import captured_by
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -177,26 +176,20 @@ class BackfillFollower:
         known = self.lineage.consumers.get(stage.asset)
         if known is None or stage is self.plan.root or self.is_staged:
             return frozenset()
-        target = self.lineage.metadata(stage.asset)
         of_kind = self._waiting_partitions if known.consumer.is_partitioned else self._waiting_whole
-        planned = {""} if stage.partitions is None else set(stage.partitions)
-        return frozenset(of_kind(known, stage, target) & planned)
+        return frozenset(of_kind(known, stage) & set(stage.parts))
 
-    def _waiting_partitions(self, known: KnownConsumer, stage: PlannedStage, target: TableMetadata | None) -> set[str]:
-        instance, found = self.lineage.instance, set[str]()
+    def _waiting_partitions(self, known: KnownConsumer, stage: PlannedStage) -> set[str]:
+        instance, target, found = self.lineage.instance, self.lineage.metadata(stage.asset), set[str]()
         watch = PartitionWatch(self.lineage.lake(stage.asset).storage, CursorStore(instance), stage.asset, target)
         for tracked in known.consumer.tracked(known.graph, instance).values():
             source = self.lineage.metadata(tracked.upstream) if tracked.upstream in stage.upstreams else None
             found |= watch.waiting(tracked, source).keys() if source else set()
         return found
 
-    def _waiting_whole(self, known: KnownConsumer, stage: PlannedStage, _: TableMetadata | None) -> set[str]:
-        inspector = Inspector(
-            self.lineage.lake(stage.asset),
-            CursorStore(self.lineage.instance),
-            stage.table,
-            known.manager.icdc_namespace,
-        )
+    def _waiting_whole(self, known: KnownConsumer, stage: PlannedStage) -> set[str]:
+        lake, store = self.lineage.lake(stage.asset), CursorStore(self.lineage.instance)
+        inspector = Inspector(lake, store, stage.table, known.manager.icdc_namespace)
         inputs = [each for each in known.consumer.inputs.values() if each.upstream in stage.upstreams]
         statuses = [inspector.status(stage.asset, each) for each in inputs]
         # An input that can't be followed counts as pending, too: the next run says why.

@@ -45,9 +45,6 @@ from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.orchestration.watch.run_at_work import UNFINISHED, run_at_work
 
-WHOLE = ""
-"""The key that stands for the whole of an asset without partitions."""
-
 
 @dataclass(frozen=True, slots=True)
 class RevertPlan:
@@ -115,8 +112,8 @@ class BackfillReverter:
                 return None
             by_commit = (self._commit(each).modes or self._partitions_of(each, target) for each in found)
             restored = set[str]().union(*by_commit)
-            parts = tuple(part for part in self._parts if part in restored)
-            return Reverted(found[0], parts, is_all=parts == self._parts)
+            parts = tuple(part for part in self._root.parts if part in restored)
+            return Reverted(found[0], parts, is_all=parts == self._root.parts)
 
     def revert(
         self,
@@ -136,7 +133,7 @@ class BackfillReverter:
         """
         with knowing_partitions(self.lineage.instance):
             restorer = Restorer(self._publisher())
-            restorer.settle(self.lineage.metadata(self._root.asset), self._edges(self._parts))
+            restorer.settle(self.lineage.metadata(self._root.asset), self._edges(self._root.parts))
             self._require_idle()
             planned = self._planned(partitions)
             self._require_nothing_lost(planned, leave_out_changed=leave_out_changed)
@@ -173,11 +170,6 @@ class BackfillReverter:
         return self.backfill.plan.root
 
     @property
-    def _parts(self) -> tuple[str, ...]:
-        planned = self.backfill.plan.root.partitions
-        return (WHOLE,) if planned is None else planned
-
-    @property
     def _consumer(self) -> KnownConsumer | None:
         return self.lineage.consumers.get(self._root.asset)
 
@@ -206,8 +198,8 @@ class BackfillReverter:
         target = self._target()
         before = self._before(target)
         since = self._since(target, before)
-        named = set(self._parts if partitions is None else partitions)
-        wanted = [part for part in self._parts if part in named]
+        named = set(self._root.parts if partitions is None else partitions)
+        wanted = [part for part in self._root.parts if part in named]
         if unknown := sorted(named.difference(wanted)):
             problem = f"it didn't compute {', '.join(unknown[:5])}."
             remedy = "Name partitions that are in its plan."
@@ -285,7 +277,7 @@ class BackfillReverter:
         backfill = self.backfill.plan.id
         modes: dict[str, Mode] = {}
         for line in self._lines():
-            modes |= {part or WHOLE: mode for part, (_, mode) in stamped_partitions(snapshot, line).items()}
+            modes |= {part or "": mode for part, (_, mode) in stamped_partitions(snapshot, line).items()}
         return _RootCommit(
             snapshot,
             is_own=writer_of(snapshot) == self._root.asset,
@@ -345,11 +337,11 @@ class BackfillReverter:
         """The partitions that a commit without captures may have changed; all of them if that is unknown."""
         slicing, parent = self._slicing(), target.snapshots.get(snapshot.parent_id or -1)
         if slicing is None or parent is None:
-            return set(self._parts)
+            return set(self._root.parts)
         storage = self.lineage.lake(self._root.asset).storage
         touched = files_in(storage, target, Interval(parent, (snapshot,)), snapshot).changes.touched
         found = FileKeys(storage, target, slicing).read(touched)
-        return set(self._parts) if found.unread else set(found.keys)
+        return set(self._root.parts) if found.unread else set(found.keys)
 
     def _consumed(self, parts: Sequence[str], target: TableMetadata) -> dict[Edge, MadeOf]:
         """What the rows before the backfill were made of, by edge; edges for which that is unknown are left out."""
@@ -465,7 +457,7 @@ class BackfillReverter:
 
     def _require_idle(self) -> None:
         key = dg.AssetKey.from_user_string(self._root.asset)
-        states = CursorStore(self.lineage.instance).get_many(self._edges(self._parts)).values()
+        states = CursorStore(self.lineage.instance).get_many(self._edges(self._root.parts)).values()
         if (run_id := run_at_work(self.lineage.instance, key, states, statuses=UNFINISHED)) is not None:
             problem = f"run {run_id} of {self._root.asset} is working or about to start."
             remedy = f"Wait for it, or end all of its runs: dagster-ips backfill cancel {self.backfill.plan.id}"

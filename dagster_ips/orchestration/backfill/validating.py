@@ -50,7 +50,7 @@ class StageValidator:
                 try:
                     found = self._of_stage(stage, most_examples)
                 except UnprovableError as error:
-                    found = self._untold(stage, dict.fromkeys(_parts(stage), _why(error)))
+                    found = self._untold(stage, dict.fromkeys(stage.parts, _why(error)))
                 yield found
 
     def _of_stage(self, stage: PlannedStage, most_examples: int) -> StageDifference:
@@ -61,7 +61,7 @@ class StageValidator:
         claim = prover.claim(stage.asset, stage.table, inputs, stage.partitions)
         begun = claim.begun if claim else ()
         known_parts = {key or "" for key in begun}
-        uncompared = {part: _UNPUBLISHED for part in _parts(stage) if part not in known_parts}
+        uncompared = {part: _UNPUBLISHED for part in stage.parts if part not in known_parts}
         if claim is None:
             return self._untold(stage, uncompared)
         asset = self._asset(known)
@@ -133,11 +133,6 @@ class StageValidator:
         graphs = ((each, each.resolve_asset_graph()) for each in self.definitions)
         of = next(each for each, graph in graphs if graph.has(key) and graph.get(key).is_executable)
         return {name: (of.resources or {})[name] for name in asset.resources}
-
-
-def _parts(stage: PlannedStage) -> tuple[str, ...]:
-    """The planned partitions; for an asset without partitions, a single ``""``."""
-    return ("",) if stage.partitions is None else stage.partitions
 
 
 def _why(error: UnprovableError) -> str:
