@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -266,9 +266,8 @@ class BackfillDesk:
                 "by force in Dagster's UI."
             )
             raise BackfillError(backfill, problem, remedy)
-        if staged is None:
-            return reverter.revert(partitions, leave_out_changed=leave_out_changed)
-        return reverter.revert(partitions, leave_out_changed=leave_out_changed, drop_staged=staged.discard)
+        drop_staged: Callable[[], object] = staged.discard if staged else lambda: None
+        return reverter.revert(partitions, leave_out_changed=leave_out_changed, drop_staged=drop_staged)
 
     def release(self, backfill: str) -> list[str]:
         """Stop keeping the states before a backfill; returns the tables that had such a state.

@@ -89,21 +89,17 @@ class StageComparer:
         metadata = now.on_branch(self.plan.staged_branch) if now else None
         head = metadata.head_snapshot_id() if metadata else None
         at = before_snapshot(self.backfill, stage, metadata)
-        if metadata is None or head is None:
+        if metadata is None or head is None or at == head:
             return StageDifference(stage.asset, stage.table, at, head, keys.columns)
         slicing = self.lineage.own_slicing(stage.asset) if stage.partitions is not None else None
-        if at == head:
-            return StageDifference(stage.asset, stage.table, at, head, keys.columns)
         after = self._rows(stage, metadata, head, slicing)
         before = after.limit(0) if at is None else self._rows(stage, metadata, at, slicing)
-        columns = slicing.upstream_keys.columns if slicing else ()
-        by_minute = slicing.upstream_keys.by_minute if slicing else ()
         found = differences(
             before,
             after,
             keys=keys.columns,
-            divided_by=columns,
-            by_minute=by_minute,
+            divided_by=slicing.upstream_keys.columns if slicing else (),
+            by_minute=slicing.upstream_keys.by_minute if slicing else (),
             keys_may_repeat=keys.may_repeat,
             most_examples=most_examples,
         )

@@ -116,11 +116,7 @@ class BackfillReverter:
             return Reverted(found[0], parts, is_all=parts == self._root.parts)
 
     def revert(
-        self,
-        partitions: Collection[str] | None,
-        *,
-        leave_out_changed: bool,
-        drop_staged: Callable[[], object] = lambda: None,
+        self, partitions: Collection[str] | None, *, leave_out_changed: bool, drop_staged: Callable[[], object]
     ) -> tuple[RevertPlan, Publication]:
         """Restore the rows by one commit, after which everything consumed since is consumed again.
 

@@ -89,10 +89,7 @@ class StagedBackfill:
 
     def summary(self) -> str:
         """A sentence on whether, and how far, it is published."""
-        tables = self.tables()
-        of = {
-            standing: [each.stage.table for each in tables if each.standing is standing] for standing in BranchStanding
-        }
+        of = _by_standing(self.tables())
         left = [*of[BranchStanding.STAGED], *of[BranchStanding.MOVED]]
         if of[BranchStanding.PUBLISHED] and left:
             done = ", ".join(of[BranchStanding.PUBLISHED])
@@ -201,9 +198,7 @@ class StagedBackfill:
 
     def _require_ready(self, tables: Sequence[StagedTable], unfinished: Sequence[str]) -> None:
         """Fail unless each stage can be published as staged."""
-        of = {
-            standing: [each.stage.table for each in tables if each.standing is standing] for standing in BranchStanding
-        }
+        of = _by_standing(tables)
         if of[BranchStanding.GONE]:
             problem = f"{', '.join(of[BranchStanding.GONE])} no longer has branch {self.plan.staged_branch}."
             raise BackfillError(self.plan.id, problem, "Plan and stage it again.")
@@ -346,3 +341,7 @@ class StagedBackfill:
                             tags={DATA_VERSION_TAG: str(newest.snapshot_id)},
                         )
                     )
+
+
+def _by_standing(tables: Sequence[StagedTable]) -> dict[BranchStanding, list[str]]:
+    return {each: [table.stage.table for table in tables if table.standing is each] for each in BranchStanding}
