@@ -67,12 +67,7 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
             table=table,
             upstream=change.upstream,
             frame=str(taken),
-            problem=f"above it, the result's plan has {fault.what}, "
-            + (
-                "so a full run would give different rows"
-                if fault.varies
-                else "and that would see only some of the rows"
-            ),
+            problem=f"above it, the result's plan has {fault.what}, {_WHY_FAULT[fault.varies]}",
             remedy=_VARYING if fault.varies else _ALLOWED[taken in change.groups],
         )
     if made.unknown:
@@ -185,6 +180,7 @@ _VARYING = (
     "Choose rows and groups by the upstream's own columns; or return an Overwrite of a frame built on source. To keep "
     "each choice, even if later runs would choose differently, declare that in the metadata: trusted(because='...')."
 )
+_WHY_FAULT = {True: "so a full run would give different rows", False: "and that would see only some of the rows"}
 _ALLOWED = {
     False: "On changed rows, use only operations that compute each result row from one of them: select, where, "
     "explode, joins with tables that didn't change. For groups of rows, build the frame on affected(...) or "

@@ -151,8 +151,7 @@ class Result:
             require_followable(made, mode, table=table)
         changed = [taken for change in made.inputs if not change.is_empty for taken in change.fragments]
         own = frozenset(name for name in self.frame.columns if changed and all(made.keeps(name, of) for of in changed))
-        varying = made.varying
-        return replace(self, inputs=made.inputs, looked_up=made.looked_up, own_columns=own, varying=varying)
+        return replace(self, inputs=made.inputs, looked_up=made.looked_up, own_columns=own, varying=made.varying)
 
     def changes_nothing(self) -> bool:
         """Whether no input has a changed row, so that there is nothing to write. Never in mode ``full``."""
@@ -215,7 +214,7 @@ class Result:
                 return not dedup_on and not (remove_on and self.is_trusted)
             case OverwritePartitions():
                 return any(change.taken for change in self.inputs)
-            case OverwriteWhere() | Replace():
+            case OverwriteWhere():
                 return True
             case _:
                 return False
@@ -349,9 +348,9 @@ class Result:
                     remedy="Leave start= out and run it once with the run tag dagster_ips/mode=full, which counts all "
                     'rows; or declare the input with on_removed="ignore".',
                 )
+        if is_weighted and self.unchanged.issuperset(self.looked_up):
+            return
         for change in self.inputs:
-            if is_weighted and self.unchanged.issuperset(self.looked_up):
-                return
             if change.fragments and change.removes_rows():
                 tables = ", ".join(each for each in self.looked_up if each not in self.unchanged)
                 raise RemovedRowsError(
