@@ -6,9 +6,9 @@ In a line's state, keys that changed together are listed together, and a long te
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
@@ -27,6 +27,7 @@ had no partition, and version 4 what a key meant."""
 LINE_VERSION = 2
 _SELDOM = ("began_late", "replaced")
 """What most edge states don't have: it is left out there."""
+_State = TypeVar("_State", EdgeState, LineState)
 
 
 def encode(state: EdgeState) -> str:
@@ -48,15 +49,19 @@ def decode(text: str, edge: Edge) -> EdgeState:
         StateVersionError: a newer version wrote it.
         StateUnreadableError: it isn't such a value, or it belongs to another edge.
     """
+    return _decoded(edge, lambda: json.loads(text), _edge_state, newest=EDGE_VERSION)
+
+
+def _decoded(
+    edge: Edge, content: Callable[[], Any], state_of: Callable[[dict[str, Any]], _State], *, newest: int
+) -> _State:
+    """The state of ``edge`` by the ``content`` of a text, of which the versions up to the ``newest`` are known."""
     try:
-        value: dict[str, Any] = json.loads(text)
+        value = content()
         version = int(value["version"])
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise StateUnreadableError(edge=str(edge), cause=f"{type(error).__name__}: {error}") from error
-    if version > EDGE_VERSION:
-        raise StateVersionError(edge=str(edge), found=version, known=EDGE_VERSION)
-    try:
-        state = _edge_state(value)
+        if version > newest:
+            raise StateVersionError(edge=str(edge), found=version, known=newest)
+        state = state_of(value)
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise StateUnreadableError(edge=str(edge), cause=f"{type(error).__name__}: {error}") from error
     if state.edge != edge:
@@ -157,17 +162,7 @@ def decode_line(text: str, edge: Edge) -> LineState:
         StateVersionError: a newer version wrote it.
         StateUnreadableError: it isn't such a value, or it belongs to another edge.
     """
-    try:
-        value = json.loads(unpacked(text))
-        version = int(value["version"])
-        if version > LINE_VERSION:
-            raise StateVersionError(edge=str(edge), found=version, known=LINE_VERSION)
-        state = _line_state(value)
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise StateUnreadableError(edge=str(edge), cause=f"{type(error).__name__}: {error}") from error
-    if state.edge != edge:
-        raise StateUnreadableError(edge=str(edge), cause=f"it is the state of {state.edge}")
-    return state
+    return _decoded(edge, lambda: json.loads(unpacked(text)), _line_state, newest=LINE_VERSION)
 
 
 def _line_state(value: Mapping[str, Any]) -> LineState:
