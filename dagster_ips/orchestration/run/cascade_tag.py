@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import dagster as dg
@@ -22,6 +22,9 @@ PLAN_TAG = "dagster_ips/plan"
 """Names the managed backfill that a run belongs to. Dagster keeps the tag when it re-executes a run or a backfill."""
 _AUTOMATIC_TAGS = ("dagster/sensor_name", "dagster/schedule_name", "dagster/from_automation_condition")
 
+Running: TypeAlias = dg.AssetExecutionContext | dg.OpExecutionContext
+"""The context of an asset that captures: of its own function, or of an op in its graph."""
+
 
 def is_automatic(run: dg.DagsterRun) -> bool:
     """Whether a sensor, a schedule or a condition launched the run, and not a person."""
@@ -29,7 +32,7 @@ def is_automatic(run: dg.DagsterRun) -> bool:
 
 
 def cascade_of(
-    running: dg.AssetExecutionContext | dg.OpExecutionContext,
+    running: Running,
     consumed: Sequence[tuple[TableMetadata, Capture]],
     target: TableMetadata | None,
     *,

@@ -24,6 +24,7 @@ from dagster_ips.orchestration.declare.consumers import Consumer, MetadataByKey,
 from dagster_ips.orchestration.declare.declarations import description_of
 from dagster_ips.orchestration.platform.staged_run import staged_run
 from dagster_ips.orchestration.run.audits import run_audits
+from dagster_ips.orchestration.run.cascade_tag import Running
 from dagster_ips.orchestration.run.data_versions import code_version, record_versions
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager, metadata_by_key
 from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in, run_metadata
@@ -193,9 +194,7 @@ def capture(
         runs.drop_old_tables(captured)
 
 
-def _consumer(
-    context: dg.AssetExecutionContext | dg.OpExecutionContext, metadata: MetadataByKey, writes: str | None
-) -> tuple[IcdcIOManager, Consumer]:
+def _consumer(context: Running, metadata: MetadataByKey, writes: str | None) -> tuple[IcdcIOManager, Consumer]:
     """The IO manager, which knows where the asset's table is, and the asset that the block writes."""
     step, assets = context.get_step_execution_context(), context.assets_def
     running = sorted(context.selected_asset_keys)

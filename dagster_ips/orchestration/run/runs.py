@@ -43,7 +43,7 @@ from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.declare.consumers import Consumer, without_triggers
 from dagster_ips.orchestration.declare.partition_mappings import last_window_end
 from dagster_ips.orchestration.platform.staged_run import StagedRun
-from dagster_ips.orchestration.run.cascade_tag import cascade_of, is_automatic
+from dagster_ips.orchestration.run.cascade_tag import Running, cascade_of, is_automatic
 from dagster_ips.spark.targets import TableDescription, order_table
 from dagster_ips.state.store import EdgeStore, UntouchedStore
 from dagster_ips.view import IcdcView
@@ -125,7 +125,7 @@ class Runs:
             return self
         return replace(self, lake=self.lake.on_branch(staged.branch), store=UntouchedStore(self.store), staged=staged)
 
-    def capture(self, consumer: Consumer, running: dg.AssetExecutionContext | dg.OpExecutionContext) -> RunInputs:
+    def capture(self, consumer: Consumer, running: Running) -> RunInputs:
         """Take one capture per input of ``consumer`` and partition of the run, as the run's tags ask for.
 
         Raises:
@@ -170,16 +170,12 @@ class Runs:
             return Mode.FULL if consumer.name == self.staged.root else None
         return _wish(Mode, run.tags, MODE_TAG, consumer.name)
 
-    def _partitions(
-        self, consumer: Consumer, running: dg.AssetExecutionContext | dg.OpExecutionContext
-    ) -> RunPartitions:
+    def _partitions(self, consumer: Consumer, running: Running) -> RunPartitions:
         """The run's partitions, and whether a person named them or they follow from a change."""
         follows = is_automatic(running.run) or (self.staged is not None and consumer.name != self.staged.root)
         return RunPartitions(tuple(running.partition_keys), named_by_person=not follows)
 
-    def capture_together(
-        self, consumers: Sequence[Consumer], running: dg.AssetExecutionContext | dg.OpExecutionContext
-    ) -> dict[str, RunInputs]:
+    def capture_together(self, consumers: Sequence[Consumer], running: Running) -> dict[str, RunInputs]:
         """Like ``capture``, for the assets of one step, by name, without those that are ahead and wait for the others.
 
         Raises:
@@ -223,12 +219,7 @@ class Runs:
         return Publisher(self.lake, self.store, self.session(), run.run_id, properties, consent, tell)
 
     def _captured(
-        self,
-        consumer: Consumer,
-        running: dg.AssetExecutionContext | dg.OpExecutionContext,
-        views: Mapping[str, IcdcView],
-        started: float,
-        lake: LakeCatalog,
+        self, consumer: Consumer, running: Running, views: Mapping[str, IcdcView], started: float, lake: LakeCatalog
     ) -> RunInputs:
         graph = running.job_def.asset_layer.asset_graph
         if missing := without_triggers(consumer.key, graph):
@@ -248,11 +239,7 @@ class Runs:
         return replace(captured, by_partition=_counts(lake.storage, captured))
 
     def _completion(
-        self,
-        consumer: Consumer,
-        running: dg.AssetExecutionContext | dg.OpExecutionContext,
-        storage: Storage,
-        target: TableMetadata | None,
+        self, consumer: Consumer, running: Running, storage: Storage, target: TableMetadata | None
     ) -> Completion:
         if not consumer.is_partitioned:
             return Completion(storage)
