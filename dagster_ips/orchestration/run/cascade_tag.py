@@ -14,7 +14,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.iceberg.cascade_stamps import cascade_at_head, caused_by
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.consumers import reads_incrementally
-from dagster_ips.orchestration.platform.plain_text import plain
+from dagster_ips.orchestration.platform.markdown_text import escaped
 
 CASCADE_TAG = "dagster_ips/cascade"
 BACKFILL_TAG = "dagster/backfill"
@@ -83,6 +83,6 @@ def started_by(run: dg.DagsterRun) -> Cascade:
 
 def links(cascade: Cascade) -> dg.MetadataValue[str]:
     """A metadata value with a link to the runs of each of the cascade's ids, and the number of further ids."""
-    links = [f"[{plain(each)}](/runs?q%5B%5D={quote(f'tag:{CASCADE_TAG}={each}', safe='')})" for each in cascade.ids]
+    links = [f"[{escaped(each)}](/runs?q%5B%5D={quote(f'tag:{CASCADE_TAG}={each}', safe='')})" for each in cascade.ids]
     more = [f"and {cascade.more:,} more"] if cascade.more else []
     return dg.MetadataValue.md(" ".join([*links, *more]))

@@ -55,7 +55,7 @@ from dagster_ips.orchestration.declare.partition_mappings import (
     rows_of_keys,
 )
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from dagster_ips.orchestration.platform.plain_text import plain
+from dagster_ips.orchestration.platform.markdown_text import escaped
 from dagster_ips.orchestration.platform.resources import KNOWN_SETTINGS, IcebergCatalog, SparkResource, setting
 from dagster_ips.orchestration.platform.staged_run import StagedRun, staged_run
 from dagster_ips.orchestration.run.audits import run_audits
@@ -502,7 +502,7 @@ def _report_waiting(context: dg.OutputContext, *, behind: Sequence[str]) -> None
     """Report that the table is unchanged, because the run was for other tables of its step."""
     why = f"this run was for {', '.join(behind)}, which had fallen behind; the new changes follow in the next run"
     context.log.info("%s was not written: %s", context.asset_key.to_user_string(), why)
-    context.add_output_metadata({"summary": dg.MetadataValue.md(f"- **not written**: {plain(why)}")})
+    context.add_output_metadata({"summary": dg.MetadataValue.md(f"- **not written**: {escaped(why)}")})
 
 
 def _rows_of(context: dg.OutputContext, target: TableMetadata, keys: Collection[str]) -> Predicate:

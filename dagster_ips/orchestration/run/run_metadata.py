@@ -20,7 +20,7 @@ from dagster_ips.exactly_once.capture.partition_counts import Count
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.orchestration.declare.declarations import TABLE_NAME
-from dagster_ips.orchestration.platform.plain_text import plain
+from dagster_ips.orchestration.platform.markdown_text import escaped
 from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.platform.table_metadata import table_metadata
 from dagster_ips.orchestration.run.cascade_tag import links
@@ -102,21 +102,19 @@ def _sentence(report: RunReport) -> str:
     capture = views[0].captured.capture
     parts = [_consumed(name, view) for name, view in report.views.items()]
     if len(keys := report.partitions) > 1:
-        parts.insert(
-            0,
-            f"one run of **{len(keys):,} partitions**, {plain(keys[0])} to {plain(keys[-1])}; the numbers are totals",
-        )
+        of = f"{escaped(keys[0])} to {escaped(keys[-1])}"
+        parts.insert(0, f"one run of **{len(keys):,} partitions**, {of}; the numbers are totals")
     if accepted := views[0].captured.accepted.snapshots:
         parts.append(
-            f"**accepts rows that others wrote**, as requested by run tag: {plain(', '.join(map(told, accepted)))}"
+            f"**accepts rows that others wrote**, as requested by run tag: {escaped(', '.join(map(told, accepted)))}"
         )
     if report.publication.superseded_by:
         parts.append("**another run had already published this**, so nothing was written")
     elif capture.mode is Mode.INCREMENTAL and all(view.is_empty for view in views):
         parts.append("**no change**, so nothing was written")
     if report.older:
-        parts.append(f"**older rows**: {plain(str(report.older))}")
-    parts.append(f"mode **{capture.mode}**: {plain(capture.reason)}")
+        parts.append(f"**older rows**: {escaped(str(report.older))}")
+    parts.append(f"mode **{capture.mode}**: {escaped(capture.reason)}")
     return "\n".join(f"- {part}" for part in parts)
 
 

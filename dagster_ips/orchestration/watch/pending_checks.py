@@ -23,7 +23,7 @@ from dagster_ips.errors import IpsError
 from dagster_ips.orchestration.declare.consumers import PENDING_CHECK
 from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from dagster_ips.orchestration.platform.plain_text import plain
+from dagster_ips.orchestration.platform.markdown_text import escaped
 from dagster_ips.orchestration.watch.failed_runs import failed_runs, runs_that_failed, runs_without_output
 from dagster_ips.orchestration.watch.tick_failures import said_of
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
@@ -217,7 +217,7 @@ def _with_failed(says: Mapping[str, Any], failed: Mapping[str, dg.RunRecord]) ->
 
 
 def _links(runs: Mapping[str, str]) -> str:
-    shown = [f"[{plain(key) or run_id[:8]}](/runs/{run_id})" for key, run_id in sorted(runs.items())]
+    shown = [f"[{escaped(key) or run_id[:8]}](/runs/{run_id})" for key, run_id in sorted(runs.items())]
     more = [f"and {len(shown) - _MOST_SHOWN:,} more"] if len(shown) > _MOST_SHOWN else []
     return ", ".join(shown[:_MOST_SHOWN] + more)
 

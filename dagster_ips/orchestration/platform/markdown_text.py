@@ -8,13 +8,13 @@ _MARKS = re.compile(r"[\\`*\[\]<>|~&]|(?<!\w)_|_(?!\w)")
 _BREAKS = re.compile(r"\s+")
 
 
-def plain(text: str) -> str:
+def escaped(text: str) -> str:
     r"""Escape ``text`` so that Markdown shows it literally, on one line.
 
     Partition keys, and what others wrote into their snapshots, may contain anything: a link, a table, HTML.
 
     Example:
-        >>> print(plain("2026-01-03"), plain("event_date"), plain("[a](http://b)"), plain("<b>\n- c"))
+        >>> print(escaped("2026-01-03"), escaped("event_date"), escaped("[a](http://b)"), escaped("<b>\n- c"))
         2026-01-03 event_date \[a\](http://b) \<b\> - c
     """
     return _MARKS.sub(r"\\\g<0>", _BREAKS.sub(" ", text))
