@@ -117,7 +117,7 @@ class Layout:
 
     declared: tuple[Aggregate, ...]
     columns: Mapping[KeptPart, str]
-    is_partial: bool = False
+    is_partial: bool
 
     @property
     def hidden(self) -> dict[KeptPart, str]:

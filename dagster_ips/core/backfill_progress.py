@@ -60,10 +60,10 @@ class StageSeen:
 
     ran: Mapping[str, PartState]
     waiting: frozenset[str]
-    size_bytes: int = 0
-    rows: int = 0
-    is_backfilled: bool = False
-    is_requested: bool = False
+    size_bytes: int
+    rows: int
+    is_backfilled: bool
+    is_requested: bool
 
 
 def progress(plan: BackfillPlan, seen: Mapping[str, StageSeen]) -> list[StageProgress]:

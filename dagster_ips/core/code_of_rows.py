@@ -131,11 +131,11 @@ class OlderRows:
     """The rows of a table that a full run would now produce differently; as text, also how to recompute them."""
 
     code: str | None
-    codes: tuple[str, ...] = ()
-    columns: ColumnChanges = ColumnChanges()
-    partitions: tuple[str, ...] = ()
-    declarations: tuple[str, ...] = ()
-    declared: str | None = None
+    codes: tuple[str, ...]
+    columns: ColumnChanges
+    partitions: tuple[str, ...]
+    declarations: tuple[str, ...]
+    declared: str | None
 
     def __str__(self) -> str:
         parts = []

@@ -168,7 +168,7 @@ class UnfollowedChangeError(IpsError):
 
     table: str
     upstream: str
-    is_only_input: bool = False
+    is_only_input: bool
     in_full_run: bool = False
 
     def __str__(self) -> str:
@@ -286,7 +286,7 @@ class LayoutError(IpsError):
 
     table: str
     problem: str
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...]
 
     def __str__(self) -> str:
         having = f"Its columns are {', '.join(self.columns)}. " if self.columns else ""

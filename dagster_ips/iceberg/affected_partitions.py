@@ -33,7 +33,7 @@ class PartitionField:
     name: str
     column: str
     transform: str
-    can_prune: bool = True
+    can_prune: bool
 
     @property
     def is_identity(self) -> bool:

@@ -47,7 +47,7 @@ class Columns:
     """Top-level columns to read, and those of them whose times are truncated to the minute."""
 
     names: tuple[str, ...]
-    by_minute: tuple[str, ...] = ()
+    by_minute: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class Equality:
 
     left: exp.Column
     right: exp.Column
-    owner: Relation | None = None
+    owner: Relation | None
 
 
 @dataclass(eq=False)

@@ -111,7 +111,7 @@ def with_deleted_rows(table: DataFrame) -> DataFrame:
     return table.select("*", *_OF_FILES)
 
 
-def deleted_at_one_end(before: DataFrame | None, after: DataFrame, *, added: Collection[str] = ()) -> DataFrame:
+def deleted_at_one_end(before: DataFrame | None, after: DataFrame, *, added: Collection[str]) -> DataFrame:
     """The rows that delete files hide in only one of ``before`` and ``after``, one for each place in a file.
 
     Both frames are as `with_deleted_rows` reads them, and have the same files, except that ``after`` may also have the
@@ -165,7 +165,7 @@ def deletions(differing: DataFrame, columns: Sequence[str] = ()) -> Deletions:
     return Deletions(sum(row[1] for row in by_file), sum(row[2] for row in by_file), found, frozenset(nulls))
 
 
-def kept_rows(before: DataFrame, gone: DataFrame, hidden: Collection[str], *, are_few: bool = False) -> DataFrame:
+def kept_rows(before: DataFrame, gone: DataFrame, hidden: Collection[str], *, are_few: bool) -> DataFrame:
     """The rows ``before`` that aren't ``gone``, which `gone_rows` returned, in the files ``hidden``.
 
     ``before`` is a frame of an Iceberg table's rows and columns as they are. If those that are gone ``are_few``, they

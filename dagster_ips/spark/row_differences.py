@@ -28,7 +28,7 @@ class RowDifferences:
 
     by_values: Mapping[tuple[Any, ...], RowChanges]
     examples: tuple[Example, ...]
-    repeats_keys: bool = False
+    repeats_keys: bool
 
 
 def differences(  # noqa: PLR0913  # all are independent

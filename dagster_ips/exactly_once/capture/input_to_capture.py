@@ -83,8 +83,8 @@ class ReadyToCapture:
     request: CaptureRequest
     inputs: tuple[InputToCapture, ...]
     decision: ModeDecision
-    accepted: Accepted = field(default_factory=Accepted)
-    began_late: bool = False
+    accepted: Accepted
+    began_late: bool
 
     def with_sources(self, sources: Sequence[TableMetadata]) -> ReadyToCapture:
         """A copy that captures up to the heads of ``sources``, one for each input."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.change_set import ChangeSet
@@ -44,7 +44,7 @@ class IntervalTable:
     from_exclusive: Watermark | None
     to_inclusive: Watermark
     changes: ChangeSet
-    tags: Mapping[Tag, int] = field(default_factory=dict)
+    tags: Mapping[Tag, int]
 
 
 @dataclass(frozen=True)

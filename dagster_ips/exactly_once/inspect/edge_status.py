@@ -51,7 +51,7 @@ class Pending:
     rows: int
     size_bytes: int
     partitions: int | None
-    waiting: Sequence[Snapshot] = ()
+    waiting: Sequence[Snapshot]
 
     @property
     def oldest_ms(self) -> int | None:
@@ -75,7 +75,7 @@ class EdgeStatus:
     in_flight_since_ms: int | None
     pending: Pending | None
     problem: str | None
-    is_waiting: bool = False
+    is_waiting: bool
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def accepted_writes(
     asset: str,
     states: Sequence[EdgeState],
     consent: Consent,
-    others: Callable[[], Iterable[EdgeState]] = tuple,
+    others: Callable[[], Iterable[EdgeState]],
 ) -> Accepted:
     """What others wrote to the target since the ``states`` knew all of it, if ``consent`` covers it.
 

@@ -57,7 +57,7 @@ class BackfillFollower:
 
     lineage: AssetLineage
     plan: BackfillPlan
-    is_staged: bool = False
+    is_staged: bool
 
     def dagsters(self) -> Any:  # noqa: ANN401  # it isn't public
         """Dagster's own backfill; None if there is none."""

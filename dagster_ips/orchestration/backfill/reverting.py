@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 import dagster as dg
@@ -58,11 +58,11 @@ class RevertPlan:
     """
 
     restored: tuple[str, ...]
-    new: tuple[str, ...] = ()
-    changed: Mapping[str, str] = field(default_factory=dict)
-    already: tuple[str, ...] = ()
-    later_runs: int = 0
-    head: int | None = None
+    new: tuple[str, ...]
+    changed: Mapping[str, str]
+    already: tuple[str, ...]
+    later_runs: int
+    head: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class QueryRun:
     query: Query
     refresh: Refresh
     views: Sequence[IcdcView]
-    past: Callable[[], Sequence[PastRefresh]] = tuple
+    past: Callable[[], Sequence[PastRefresh]]
     _names_of: dict[str, str] = field(default_factory=dict, repr=False)
 
     def result(self) -> tuple[MaintainedRows, MaintenanceStep]:

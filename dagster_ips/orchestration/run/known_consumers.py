@@ -38,10 +38,10 @@ class KnownConsumer:
     consumer: Consumer
     manager: IcdcIOManager
     may_repeat: bool
-    write_mode: WriteMode | None = None
-    warning: str | None = None
-    code_version: str | None = None
-    graph: Any = field(default=None, repr=False, compare=False)
+    write_mode: WriteMode | None
+    warning: str | None
+    code_version: str | None
+    graph: Any = field(repr=False, compare=False)
 
     @property
     def retention(self) -> Retention:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -63,7 +63,7 @@ class Recomputed:
     frame: DataFrame
     write_mode: WriteMode
     views: Sequence[IcdcView]
-    lookups: Mapping[str, str] = field(default_factory=dict)
+    lookups: Mapping[str, str]
 
     @property
     def keeps_any_row(self) -> bool:

@@ -44,8 +44,8 @@ class OutsideAsset:
     """
 
     key: dg.AssetKey
-    partitions_def: dg.PartitionsDefinition[str] | None = None
-    partition_expression: object = None
+    partitions_def: dg.PartitionsDefinition[str] | None
+    partition_expression: object
 
     @property
     def name(self) -> str:
