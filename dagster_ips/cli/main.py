@@ -26,35 +26,14 @@ if TYPE_CHECKING:
     from dagster_ips.cli import status as statuses
     from dagster_ips.cli.doctor import examination
 else:
-    (
-        backfills,
-        captures,
-        context,
-        interventions,
-        cascades,
-        estimates,
-        explanations,
-        query_explanations,
-        interval_tables,
-        waiting,
-        statuses,
-    ) = (
+    backfills, captures, cascades, context, interventions, examination = (
         LateModule(f"dagster_ips.cli.{name}")
-        for name in (
-            "backfills",
-            "captures",
-            "context",
-            "interventions",
-            "cascades",
-            "estimate",
-            "explain",
-            "explain_query",
-            "icdc",
-            "pending_changes",
-            "status",
-        )
+        for name in ("backfills", "captures", "cascades", "context", "interventions", "doctor.examination")
     )
-    examination = LateModule("dagster_ips.cli.doctor.examination")
+    estimates, explanations, query_explanations, interval_tables, waiting, statuses = (
+        LateModule(f"dagster_ips.cli.{name}")
+        for name in ("estimate", "explain", "explain_query", "icdc", "pending_changes", "status")
+    )
 
 
 class _Command(click.Command):

@@ -76,7 +76,8 @@ def _text(status: EdgeStatus, waiting: Sequence[Snapshot]) -> str:
         return f"{status.edge}: nothing pending."
     how = "computes everything" if waits.is_full else "reads only the changes"
     partitions = "" if waits.partitions is None else f" in {counted(waits.partitions, 'partition')}"
-    since = f", the oldest change for {age(_now_ms() - waits.oldest_ms)}" if waits.oldest_ms is not None else ""
+    now_ms = time.time_ns() // 1_000_000
+    since = f", the oldest change for {age(now_ms - waits.oldest_ms)}" if waits.oldest_ms is not None else ""
     what = f"{counted(waits.files, 'file')}, {counted(waits.rows, 'row')}, {size_text(waits.size_bytes)}{partitions}"
     head = f"{status.edge}: {what} pending{since}. The next run {how}."
     rows = [_row(_snapshot(each)) for each in waiting[-_MOST:]]
@@ -177,7 +178,3 @@ def _tried(partition: Mapping[str, Any]) -> str:
         return f"run {run_id}, which failed"
     run_id = partition["without_output_in"]
     return f"run {run_id}, which yielded nothing" if run_id else "-"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

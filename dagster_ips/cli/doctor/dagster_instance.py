@@ -12,6 +12,7 @@ from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.doctor.finding import Finding
 from dagster_ips.core.time_text import moment
 from dagster_ips.errors import CursorStorageError
+from dagster_ips.orchestration.run.run_story import causes
 
 _DAEMONS = ("SENSOR", "QUEUED_RUN_COORDINATOR")
 _AS_DECLARED = "DECLARED_IN_CODE"
@@ -23,7 +24,7 @@ def cursors(instance: dg.DagsterInstance, workplace: Workplace) -> Iterator[Find
         workplace.store.require_working()
     except CursorStorageError as error:
         fix = "Use an instance on SQLite, PostgreSQL or MySQL: see storage in its dagster.yaml."
-        yield Finding("cursor storage", _home(instance), str(error), fix)
+        yield Finding("cursor storage", instance.root_directory, str(error), fix)
 
 
 def daemon(instance: dg.DagsterInstance) -> Iterator[Finding]:
@@ -34,7 +35,7 @@ def daemon(instance: dg.DagsterInstance) -> Iterator[Finding]:
         seen = f"last sent a heartbeat at {moment(round(max(beats) * 1000))}" if beats else "has never run"
         yield Finding(
             "daemon",
-            _home(instance),
+            instance.root_directory,
             f"Dagster's daemon ({', '.join(sorted(ill))}) {seen}, so nothing runs when data changes.",
             "Start `dagster dev`, or `dagster-daemon run` alongside the webserver, with the same DAGSTER_HOME.",
         )
@@ -83,13 +84,4 @@ def _watching(definitions: Sequence[dg.Definitions]) -> Iterator[dg.SensorDefini
 
 def _error_of_last_tick(instance: dg.DagsterInstance, state: Any) -> str | None:  # noqa: ANN401  # its class isn't public
     ticks = instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1)
-    error = ticks[0].tick_data.error if ticks else None
-    if error is None:
-        return None
-    while error.cause is not None:
-        error = error.cause
-    return str(error.message).strip()
-
-
-def _home(instance: dg.DagsterInstance) -> str:
-    return instance.root_directory
+    return next(causes(ticks[0].tick_data.error), None) if ticks else None

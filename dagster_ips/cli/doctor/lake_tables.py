@@ -242,18 +242,15 @@ def _dropped_icdc(known: KnownConsumer, status: EdgeStatus) -> Iterator[Finding]
             "Make sure that only dagster_ips drops tables in that namespace. The next run takes a new capture; a run "
             "in progress fails and is retried.",
         )
-    elif held is None and status.state.has_begun and not _has_icdc(lake, known, status.edge):
+    namespace = known.manager.icdc_namespace
+    if held is None and status.state.has_begun and not icdc_tables(lake, status.edge, namespace=namespace):
         yield Finding(
             "ICDC tables",
             str(status.edge),
-            f"its newest ICDC table, which is always kept, is gone from namespace {known.manager.icdc_namespace}.",
+            f"its newest ICDC table, which is always kept, is gone from namespace {namespace}.",
             "Make sure that only dagster_ips drops tables there. Nothing is lost: the next capture creates a new one.",
             Severity.WARNING,
         )
-
-
-def _has_icdc(lake: LakeCatalog, known: KnownConsumer, edge: Edge) -> bool:
-    return bool(icdc_tables(lake, edge, namespace=known.manager.icdc_namespace))
 
 
 def _retention_of_lag(known: KnownConsumer, found: Sequence[EdgeStatus]) -> Iterator[Finding]:
