@@ -12,7 +12,6 @@ from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.next_commands import with_workspace
 from dagster_ips.cli.text_format import json_text
 from dagster_ips.core.capture import Mode
-from dagster_ips.core.edge import Edge
 from dagster_ips.core.ownership import Consent
 from dagster_ips.core.time_text import moment
 from dagster_ips.errors import InstanceError
@@ -22,7 +21,6 @@ from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
 from dagster_ips.iceberg.stamps import stamp_properties
-from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.spark.branches import sql_name
 
 _STAMP = "spark.sql.iceberg.snapshot-property."
@@ -37,7 +35,7 @@ _PROMISE = (
 def capture(workplace: Workplace, asset: str, *, full: bool) -> None:
     """Capture what is new and print it."""
     known = workplace.unpartitioned(asset)
-    states = [workplace.store.get(edge) for edge in _edges(known)]
+    states = [workplace.store.get(edge) for edge in known.consumer.edges]
     workplace.require_idle(known, states)
     given_up = {state.in_flight.run_id for state in states if state.in_flight and state.in_flight.is_of_job}
     lake, consumer = known.manager.catalog.open(), known.consumer
@@ -81,7 +79,7 @@ def commit(workplace: Workplace, capture: str) -> None:
         problem = f"{capture!r} isn't the id of a capture."
         raise InstanceError(problem=problem, remedy='Pass the value of "capture" that dagster-ips capture printed.')
     known = workplace.unpartitioned(asset)
-    edges = _edges(known)
+    edges = known.consumer.edges
     held = [state.in_flight for edge in edges if (state := workplace.store.get(edge)).in_flight]
     upstreams = [edge.upstream for edge in edges]
     states = workplace.administrator(known).commit(known.consumer.name, upstreams, capture)
@@ -97,7 +95,3 @@ def commit(workplace: Workplace, capture: str) -> None:
         )
     for each in held:
         drop_expired_tables(known.manager.catalog.open(), workplace.store, each, known.retention)
-
-
-def _edges(known: KnownConsumer) -> list[Edge]:
-    return [Edge(known.consumer.name, tracked.upstream) for tracked in known.consumer.inputs.values()]

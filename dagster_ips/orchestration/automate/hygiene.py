@@ -14,7 +14,6 @@ import dagster as dg
 from pydantic import Field
 
 from dagster_ips.core.backfill_plan import LaunchedBackfill, backfill_of_branch, backfill_of_tag
-from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Need, expiry, refs_to_hold
 from dagster_ips.errors import DeclarationError, IpsError, MetadataUnreadableError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
@@ -206,7 +205,7 @@ class _Tidying:
         self, each: WatchedInputs, tracked: TrackedInput, source: TableMetadata, store: CursorStore
     ) -> Iterator[Need]:
         if not each.consumer.is_partitioned:
-            return needs_of_state(store.get(Edge(each.name, tracked.upstream)), source)
+            return needs_of_state(store.get(each.edge(tracked)), source)
         lake = each.watched.catalog.open()
         watch = PartitionWatch(lake.storage, store, each.name, lake.find(each.consumer.table))
         return watch.needs(tracked, source)

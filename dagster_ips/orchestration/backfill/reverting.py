@@ -171,7 +171,7 @@ class BackfillReverter:
 
     def _lines(self) -> list[Edge]:
         known = self._consumer
-        return [Edge(self._root.asset, each.upstream) for each in known.consumer.inputs.values()] if known else []
+        return known.consumer.edges if known else []
 
     def _edges(self, parts: Collection[str]) -> list[Edge]:
         return [line.of(part) if part else line for line in self._lines() for part in parts]

@@ -314,9 +314,8 @@ class StagedBackfill:
         known, cut = self.lineage.consumers.get(each.stage.asset), self.backfill.before.get(each.stage.table)
         if known is None or each.metadata is None or cut is None:
             return {}
-        lines = [Edge(each.stage.asset, tracked.upstream) for tracked in known.consumer.inputs.values()]
         branch = self.plan.staged_branch
-        return stamps_on_branch(each.metadata, branch, lines, from_snapshot_id_exclusive=cut)
+        return stamps_on_branch(each.metadata, branch, known.consumer.edges, from_snapshot_id_exclusive=cut)
 
     def _publisher(self, each: StagedTable) -> StagedPublisher:
         manager = self.lineage.table(each.stage.asset).manager

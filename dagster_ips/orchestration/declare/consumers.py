@@ -13,6 +13,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_ips.core.code_of_rows import FROM_A_START, UNDECLARED, Maker
+from dagster_ips.core.edge import Edge
 from dagster_ips.core.history_place import Everywhere
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.policy import OnRemoved
@@ -85,6 +86,11 @@ class Consumer:
     def name(self) -> str:
         """The asset key as text."""
         return self.key.to_user_string()
+
+    @property
+    def edges(self) -> list[Edge]:
+        """The edge of each input; for a partitioned asset the lines."""
+        return [Edge(self.name, tracked.upstream) for tracked in self.inputs.values()]
 
     def tracked(self, graph: Any, instance: DagsterInstance) -> dict[str, TrackedInput]:  # noqa: ANN401  # see slicing
         """The inputs; for a partitioned asset with the slicing, which assigns their rows to its partitions.
