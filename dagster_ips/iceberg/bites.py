@@ -5,7 +5,7 @@ Both are immutable, so a file's number is its place in that order as long as the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.change_set import ChangeSet
@@ -102,7 +102,7 @@ def _cut(manifests: Iterable[tuple[int | None, _Read]], first: int, limits: Limi
             position += count
             continue
         entries = read()
-        for entry in _from(entries, first - position) if not is_full else ():
+        for entry in entries[max(first - position, 0) :] if not is_full else ():
             more = size_bytes + int(entry.raw["data_file"]["file_size_in_bytes"])
             is_full = bool(chosen) and not limits.allow(len(chosen) + 1, more)
             if is_full:
@@ -111,7 +111,3 @@ def _cut(manifests: Iterable[tuple[int | None, _Read]], first: int, limits: Limi
             size_bytes = more
         position += len(entries)
     return chosen, Bite(first, first + len(chosen), position)
-
-
-def _from(entries: list[ManifestEntry], number: int) -> Iterator[ManifestEntry]:
-    return iter(entries[max(number, 0) :])

@@ -52,7 +52,6 @@ _UNREADABLE = (ValidationError, ResponseError)
 _MOST_LISTED = 20
 _CONNECTION = {"pool_pre_ping": "true"}
 """A connection to a database that ended while a run computed, as the database or a firewall ends it, isn't used."""
-_SPARK_CATALOG_TYPES = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "hive"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +121,7 @@ class LakeCatalog:
         differently.
         """
         prefix = f"spark.sql.catalog.{self.name}"
-        kind = _SPARK_CATALOG_TYPES.get(self.properties.get("type", ""), self.properties.get("type", ""))
+        kind = "jdbc" if self.properties.get("type") == "sql" else self.properties.get("type", "")
         passed = {key: value for key, value in self.properties.items() if key not in {"type", "uri"}}
         # Another engine's commit must be seen at once: Spark's table cache would hide it for 30 seconds and longer.
         translated = {"type": kind, "cache-enabled": "false", **spark_storage(self.properties), **passed}
@@ -403,7 +402,7 @@ class LakeCatalog:
     def _reaching(self, doing: str) -> Iterator[None]:
         try:
             yield
-        except (OSError, Exception) as error:
+        except Exception as error:
             if _is_answer(error):
                 raise
             # Drivers put addresses with passwords into their messages, so only the kind of error is passed on.
