@@ -385,41 +385,10 @@ def _publish(
     name = context.asset_key.to_user_string()
     if existing is not None:
         publisher.require_own(existing, captured.captures, name)
-    changes = [view.change for view in captured.views.values()]
-    because = trusted_because(context.definition_metadata)
-    result = Result(
-        returned.frame,
-        returned.write_mode,
-        captured.mode,
-        changes,
-        is_trusted=because is not None,
-        storage=lake.storage,
-        is_derived=returned.is_derived,
-        affected=returned.affected,
-        may_cancel=returned.may_cancel,
-    )
-    if because is not None:
-        context.add_output_metadata({"trusted, not proved by the plan": because})
-    running = asset_context()
-    is_one_of_several = running is not None and len(keys_of_step(running.assets_def)) > 1
-    declared = write_mode_of(context.definition_metadata, name) or result.write_mode
+    declared = write_mode_of(context.definition_metadata, name) or returned.write_mode
     description = description_of(context.definition_metadata).tuned_for(declared).with_property(ASSET, name)
-    _require_same_storage(existing, description.properties.get(PARTIALS), name)
-    columns = existing.identity_partition_columns() if existing else description.partition_by
-    # This check comes first: a frame with two columns of the same name supports no other check.
-    result = result.with_aggregates(table)
-    stored = result.stored(table)
-    require_columns_fit(stored, existing, catalog=lake.name, table=table)
-    if existing is not None and result.mode is Mode.INCREMENTAL:
-        require_rows_found(stored, result.write_mode, existing)
-    key_columns: tuple[str, ...] = ()
-    if context.has_asset_partitions:
-        require_partition_expression(name, context.definition_metadata)
-        expression = partition_expression(context.definition_metadata)
-        key_columns = tuple(columns_of(context.asset_partitions_def, expression, asset=name).values())
-    result = result.checked(
-        table, tuple(columns), catalog=lake.name, shares_views=is_one_of_several, key_columns=key_columns
-    )
+    result = _result_of(context, lake, returned, captured)
+    result, stored = _checked(context, result, lake, existing, description, table)
     new = sorted({key for view in captured.views.values() for key in view.captured.new_partitions})
     if existing is not None and not new and result.changes_nothing():
         publisher.commit_without_writing(captured.captures)
@@ -448,6 +417,53 @@ def _publish(
         run_audits(context.step_context, context.asset_key, table, as_read(rows, description.properties))
 
     return publisher.publish(table, captured.captures, result.write, consumer=name, check=audit)
+
+
+def _result_of(context: dg.OutputContext, lake: LakeCatalog, returned: "Returned", captured: RunInputs) -> Result:
+    because = trusted_because(context.definition_metadata)
+    if because is not None:
+        context.add_output_metadata({"trusted, not proved by the plan": because})
+    return Result(
+        returned.frame,
+        returned.write_mode,
+        captured.mode,
+        [view.change for view in captured.views.values()],
+        is_trusted=because is not None,
+        storage=lake.storage,
+        is_derived=returned.is_derived,
+        affected=returned.affected,
+        may_cancel=returned.may_cancel,
+    )
+
+
+def _checked(  # noqa: PLR0913, PLR0917  # all are independent
+    context: dg.OutputContext,
+    result: Result,
+    lake: LakeCatalog,
+    existing: TableMetadata | None,
+    description: TableDescription,
+    table: str,
+) -> "tuple[Result, DataFrame]":
+    """The result as it is to be written, and its rows as they are stored; what is known to be wrong is refused."""
+    name, running = context.asset_key.to_user_string(), asset_context()
+    is_one_of_several = running is not None and len(keys_of_step(running.assets_def)) > 1
+    _require_same_storage(existing, description.properties.get(PARTIALS), name)
+    columns = existing.identity_partition_columns() if existing else description.partition_by
+    # This check comes first: a frame with two columns of the same name supports no other check.
+    result = result.with_aggregates(table)
+    stored = result.stored(table)
+    require_columns_fit(stored, existing, catalog=lake.name, table=table)
+    if existing is not None and result.mode is Mode.INCREMENTAL:
+        require_rows_found(stored, result.write_mode, existing)
+    key_columns: tuple[str, ...] = ()
+    if context.has_asset_partitions:
+        require_partition_expression(name, context.definition_metadata)
+        expression = partition_expression(context.definition_metadata)
+        key_columns = tuple(columns_of(context.asset_partitions_def, expression, asset=name).values())
+    checked = result.checked(
+        table, tuple(columns), catalog=lake.name, shares_views=is_one_of_several, key_columns=key_columns
+    )
+    return checked, stored
 
 
 def _table_for(  # noqa: PLR0913  # all are independent
