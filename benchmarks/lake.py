@@ -17,8 +17,8 @@ from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
-from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.view import IcdcView
+from tests.support.memory_store import MemoryEdgeStore
 
 NAME = "lake"
 

@@ -25,8 +25,8 @@ from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.exactly_once.capture.unread_history import needs_of_others
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.state.store import MemoryEdgeStore
 from tests.support.lake import BY_DATE, SCHEMA, Event, Lake, events
+from tests.support.memory_store import MemoryEdgeStore
 
 DEFINITIONS = """
 import dagster as dg

@@ -24,8 +24,8 @@ from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.iceberg.stamps import stamp_properties
 from dagster_ips.state.codec import encode
-from dagster_ips.state.store import MemoryEdgeStore
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
+from tests.support.memory_store import MemoryEdgeStore
 
 TRACKED = TrackedInput(EDGE.upstream, TABLE)
 

@@ -26,7 +26,6 @@ from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
-from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.view import IcdcView
 from tests.histories.checks import Truth, WrongCaptureError, check_frames, check_range, frames, narrow_frames, ranged
 from tests.histories.handmade import manifests_of
@@ -35,6 +34,7 @@ from tests.histories.table import PLAIN, HistoryTable, NotNow, Shape, path_of
 from tests.histories.targets import ENDS, Target
 from tests.histories.time_travel import TimeTravel, collect_json
 from tests.support.lake import Lake
+from tests.support.memory_store import MemoryEdgeStore
 
 UPSTREAM = "history"
 ICDC = "ips"

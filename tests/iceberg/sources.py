@@ -41,7 +41,7 @@ from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.state.store import MemoryEdgeStore
+from tests.support.memory_store import MemoryEdgeStore
 
 TABLE = "media.playback"
 TARGET = "media.daily"

@@ -51,9 +51,9 @@ from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.column_ranges import change_range, change_ranges, partition_values
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.state.store import MemoryEdgeStore
 from tests.iceberg.sources import TABLE, TARGET, Source, numbered
 from tests.iceberg.test_appended_histories import check_range
+from tests.support.memory_store import MemoryEdgeStore
 
 JANUARY_3, JANUARY_5 = dt.date(2026, 1, 3), dt.date(2026, 1, 5)
 

@@ -23,9 +23,9 @@ from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.spark.targets import TableDescription, create_table
-from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.view import IcdcView
 from tests.support.lake import Lake
+from tests.support.memory_store import MemoryEdgeStore
 from tests.support.pipeline import materialize
 from tests.support.variants import mostly_slow
 

@@ -15,9 +15,9 @@ from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.local_spark.connect_server import ConnectServer
-from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.view import IcdcView
 from tests.support.lake import Lake
+from tests.support.memory_store import MemoryEdgeStore
 from tests.support.spark_requests import watched
 
 ROWS = "(1, 1.5, 'a'), (1, 1.5, 'a'), (1, 1.5, 'a'), (2, NULL, 'b'), (3, double('NaN'), NULL), (4, -0.0, 'd')"

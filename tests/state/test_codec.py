@@ -18,7 +18,7 @@ from dagster_ips.core.touched import LineState, Stray, Touched, Unread
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
 from dagster_ips.state.codec import EDGE_VERSION, decode, decode_line, encode, encode_line
-from dagster_ips.state.store import MemoryEdgeStore
+from tests.support.memory_store import MemoryEdgeStore
 
 EDGE = Edge("playback_daily", "playback")
 

@@ -24,9 +24,9 @@ from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.iceberg.stamps import stamp_properties
 from dagster_ips.state.codec import encode
-from dagster_ips.state.store import MemoryEdgeStore
 from tests.iceberg.sources import ARROW, EDGE, TABLE, TARGET, Row, Rows, Source, numbered
 from tests.iceberg.sources import pa as arrow
+from tests.support.memory_store import MemoryEdgeStore
 
 FILE_PATH = 1  # the position in PyIceberg's DataFile
 UNLIMITED = Limits(cuts_files=True)

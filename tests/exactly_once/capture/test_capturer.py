@@ -34,8 +34,8 @@ from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
-from dagster_ips.state.store import MemoryEdgeStore
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
+from tests.support.memory_store import MemoryEdgeStore
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.iceberg.stamps import stamp_properties
-from dagster_ips.state.store import MemoryEdgeStore
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Row, Source, numbered
+from tests.support.memory_store import MemoryEdgeStore
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.stamps import owner_properties, stamp_properties, target_histories
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import MappedKeys
-from dagster_ips.state.store import MemoryEdgeStore
+from tests.support.memory_store import MemoryEdgeStore
 
 TABLE, TARGET, LINE = "media.plays", "media.out", Edge("out", "plays")
 SCHEMA = Schema(

@@ -20,9 +20,9 @@ from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
 from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import SameKeys
-from dagster_ips.state.store import MemoryEdgeStore
 from dagster_ips.view import IcdcView
 from tests.support.lake import Lake, events
+from tests.support.memory_store import MemoryEdgeStore
 from tests.support.partitioned import DAYS, key
 
 

@@ -28,8 +28,8 @@ from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tables_together import capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.state.store import MemoryEdgeStore
 from tests.iceberg.sources import SCHEMA
+from tests.support.memory_store import MemoryEdgeStore
 
 UPSTREAMS = ("left", "right")
 OUTPUTS = ("a", "b", "c")

@@ -32,7 +32,7 @@ from dagster_ips.iceberg import file_values
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import MappedKeys, SameKeys
-from dagster_ips.state.store import MemoryEdgeStore
+from tests.support.memory_store import MemoryEdgeStore
 
 TABLE, TARGET, LINE = "media.plays", "media.out", Edge("out", "plays")
 SCHEMA = Schema(

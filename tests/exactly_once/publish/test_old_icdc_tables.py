@@ -28,8 +28,8 @@ from dagster_ips.iceberg.avro import read_avro, write_avro
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc.icdc_tables import author_icdc_table
 from dagster_ips.iceberg.storage import Storage
-from dagster_ips.state.store import MemoryEdgeStore
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
+from tests.support.memory_store import MemoryEdgeStore
 
 MERGED = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
 NEWEST_ONLY = Retention(keep_last=1)

@@ -21,10 +21,11 @@ from dagster_ips.exactly_once.publish import publisher as publishing
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.spark.branches import Branch
-from dagster_ips.state.store import EdgeStore, MemoryEdgeStore
+from dagster_ips.state.store import EdgeStore
 from dagster_ips.view import IcdcView
 from tests.support.backends import on_every_backend
 from tests.support.lake import Lake, events
+from tests.support.memory_store import MemoryEdgeStore
 
 RACES = 50
 

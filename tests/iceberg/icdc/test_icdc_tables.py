@@ -20,9 +20,9 @@ from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.affected_partitions import affected_partitions
 from dagster_ips.iceberg.avro import SCHEMA_KEY, read_avro, write_avro
-from dagster_ips.state.store import MemoryEdgeStore
 from tests.iceberg.sources import TABLE, Source, numbered
 from tests.support.lake import FIRST_DAY, Lake, events
+from tests.support.memory_store import MemoryEdgeStore
 
 MERGED = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
 
