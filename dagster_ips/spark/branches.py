@@ -40,7 +40,12 @@ class Branch:
     @property
     def sql_name(self) -> str:
         """The branch as a table's name: what is written to it goes only to the branch."""
-        return f"{self.table_sql_name}.{quoted('branch_' + self.name)}"
+        return f"{self.table_sql_name}.{self.qualifier}"
+
+    @property
+    def qualifier(self) -> str:
+        """What qualifies columns in ``mergeInto``, which gives its target no alias: the last part of ``sql_name``."""
+        return quoted(f"branch_{self.name}")
 
     @property
     def table_sql_name(self) -> str:

@@ -185,8 +185,7 @@ def _add_all(aggregates: Aggregates, parts: DataFrame, branch: Branch, place: _P
 
 def _adding(aggregates: Aggregates, parts: DataFrame, branch: Branch, place: _Place) -> MergeIntoWriter:
     """A MERGE that adds ``parts`` to the groups that the branch has in the partitions of the ``place``."""
-    # mergeInto gives the target no alias, so its columns are qualified by the last part of its name.
-    target = quoted(f"branch_{branch.name}")
+    target = branch.qualifier
     old = {kept: F.col(f"{target}.{quoted(column)}") for kept, column in aggregates.layout.columns.items()}
     now = aggregates.values_by_column(aggregates.added(old, _DELTA))
     same = _same_keys(aggregates.keys, target, _DELTA, may_be_null=place.may_be_null)
@@ -251,9 +250,7 @@ def _update(  # noqa: PLR0913  # all are independent
             lost = matched.where(F.col(_STATUS) == _IS_LOST).select(*map(quoted, keys))
             again = computed_again(aggregates, change, lost, among(prune, touched.partitions))
             changed = changed.unionByName(kept.enter_context(computed_once(again)))
-        # mergeInto gives the target no alias, so its columns are qualified by the last part of its name.
-        target = quoted(f"branch_{branch.name}")
-        update_matched(changed, branch, keys, target, among(prune, touched.partitions, alias=target))
+        update_matched(changed, branch, keys, among(prune, touched.partitions, alias=branch.qualifier))
 
 
 def _append(aggregates: Aggregates, new: DataFrame, change: Change, branch: Branch, touched: _TouchedGroups) -> None:

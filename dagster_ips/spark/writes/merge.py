@@ -92,10 +92,8 @@ def merge_rows(  # noqa: PLR0913  # all are independent
         if found.ties:
             _refuse_ties(matched, on, str(latest_by), table=branch.table)
         if found.differing:
-            # mergeInto gives the target no alias, so its columns are qualified by the last part of its name.
-            target = quoted(f"branch_{branch.name}")
             changed = matched.where(_DIFFERS).drop(_DIFFERS, _TIES)
-            update_matched(changed, branch, on, target, among(prune, touched, alias=target))
+            update_matched(changed, branch, on, among(prune, touched, alias=branch.qualifier))
         if found.rows < seen.rows:
             there_already = all_of([_in(_SOURCE, key).eqNullSafe(_in(_MATCHED, key)) for key in on])
             new = rows.alias(_SOURCE).join(matched.alias(_MATCHED), there_already, "left_anti")
@@ -241,13 +239,13 @@ def _refuse_rows_beside_others(
         raise DuplicateKeysError(table=table, example=row_text(on, found[0]))
 
 
-def update_matched(changed: DataFrame, branch: Branch, on: Sequence[str], target: str, touched: Column) -> None:
+def update_matched(changed: DataFrame, branch: Branch, on: Sequence[str], touched: Column) -> None:
     """Give the rows of ``branch`` the values that ``changed`` has for their keys; delete those that are ``GONE`` in it.
 
-    ``target`` is the branch's name in conditions, ``touched`` a condition that all of these rows meet.
+    ``touched`` is a condition that all of these rows meet, on columns with the branch's ``qualifier``.
     """
     values = {quoted(column): _in(_SOURCE, column) for column in changed.columns if column not in (*on, GONE)}
-    same = all_of([_in(target, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
+    same = all_of([_in(branch.qualifier, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
     merging = changed.alias(_SOURCE).mergeInto(branch.sql_name, same & touched)
     merging = merging.whenMatched(_in(_SOURCE, GONE)).delete()
     with small_sources_broadcast(changed.sparkSession):
@@ -262,9 +260,9 @@ def latest_rows(frame: DataFrame, on: Sequence[str], latest_by: str | None) -> D
         F.col(quoted(latest_by)).desc_nulls_last()
     )
     # rank, not row_number: if two rows tie, the user has to decide, not chance.
-    types = dict(zip(frame.columns, _types(frame), strict=True))
+    kinds = dict(zip(frame.columns, _types(frame), strict=True))
     ranked = frame.withColumn("__ips_rank", F.rank().over(newest)).where("__ips_rank = 1").drop("__ips_rank")
-    forms = {f"__ips_{i}": comparable(F.col(quoted(c)), kind) for i, (c, kind) in enumerate(types.items())}
+    forms = {f"__ips_{i}": comparable(F.col(quoted(c)), kind) for i, (c, kind) in enumerate(kinds.items())}
     return ranked.withColumns(forms).dropDuplicates(list(forms)).drop(*forms)
 
 

@@ -51,8 +51,7 @@ def remove_rows(
                 remedy="Name columns in append(remove_on=...) that identify one row. If the asset makes several of it, "
                 "by explode or a join, use merge() with a frame built on affected(...).",
             )
-        # mergeInto gives the target no alias, so its columns are qualified by the last part of its name.
-        target = quoted(f"branch_{branch.name}")
+        target = branch.qualifier
         condition = all_of(
             [F.col(f"{target}.{quoted(key)}").eqNullSafe(F.col(f"__ips_{i}")) for i, key in enumerate(on)]
         )

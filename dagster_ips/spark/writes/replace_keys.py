@@ -32,8 +32,7 @@ def replace_keys(
         frame.writeTo(branch.sql_name).overwrite(exactly(prune, touched))
         return
     names = [f"__ips_{place}" for place in range(len(on))]
-    # mergeInto gives the target no alias, so its columns are qualified by the last part of its name.
-    target = quoted(f"branch_{branch.name}")
+    target = branch.qualifier
     same = [F.col(f"{target}.{quoted(key)}").eqNullSafe(F.col(own)) for key, own in zip(on, names, strict=True)]
     # Of more partitions than that, not all are known.
     condition = all_of([*same, *([among(prune, touched, alias=target)] if len(touched) <= MOST_LITERALS else [])])
