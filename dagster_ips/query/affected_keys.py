@@ -209,7 +209,7 @@ class _EqualityWalk:
                     if link is not None:
                         self._parents[relation] = link
                         grows = True
-        self._equalities = [equality for equality in block.equalities if self._holds(equality)]
+        self._equal = [pair for equality in block.equalities if self._holds(equality) for pair in equality.both_ways]
 
     def stand_in(self, column: exp.Column) -> exp.Column:
         """``column``, or a column equal to it, of a joined relation; joins further relations if necessary.
@@ -269,8 +269,8 @@ class _EqualityWalk:
         order = [relation for relation in self._parents if relation in self._inside]
         conditions: dict[Relation, list[exp.Expr]] = {relation: [] for relation in order}
         for place, relation in enumerate(order):
-            for mine, its, _ in self._sides(relation):
-                if self._relation(its) in order[:place]:
+            for mine, its in self._equal:
+                if self._relation(mine) is relation and self._relation(its) in order[:place]:
                     conditions[relation].append(exp.EQ(this=mine.copy(), expression=its.copy()))
         needed = [*expressions, *(condition for found in conditions.values() for condition in found)]
         names: dict[Relation, list[str]] = {relation: [] for relation in order}
@@ -307,20 +307,13 @@ class _EqualityWalk:
             return False
         return self._reach.knows(relation, self._scan_of(relation), column.name)
 
-    def _sides(self, relation: Relation) -> Iterator[tuple[exp.Column, exp.Column, Equality]]:
-        for equality in self._equalities:
-            for mine, its in ((equality.left, equality.right), (equality.right, equality.left)):
-                if self._relation(mine) is relation:
-                    yield mine, its, equality
-
     def _equal_to(self, column: exp.Column) -> list[exp.Column]:
         """The columns with the same value in all relevant rows, ``column`` first."""
         found = [column]
         for each in found:
-            for equality in self._equalities:
-                for mine, its in ((equality.left, equality.right), (equality.right, equality.left)):
-                    if mine == each and its not in found:
-                        found.append(its)
+            for mine, its in self._equal:
+                if mine == each and its not in found:
+                    found.append(its)
         return found
 
     def _relation(self, column: exp.Column) -> Relation:

@@ -172,7 +172,7 @@ def _push_body(block: SelectBlock, have: dict[exp.Column, str], limits: KeyLimit
     todo = list(have)
     for column in todo:
         for equality in block.equalities:
-            for mine, its in ((equality.left, equality.right), (equality.right, equality.left)):
+            for mine, its in equality.both_ways:
                 relation = block.relation(its.table)
                 if mine == column and its not in have and relation is not None and _may_be_limited(equality, relation):
                     have[its] = have[column]

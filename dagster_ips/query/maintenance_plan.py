@@ -20,6 +20,7 @@ from dagster_ips.query.affected_keys import (
     after,
     derived,
     select,
+    source_of,
     tables_of,
     union,
 )
@@ -129,7 +130,7 @@ class MaintenancePlan:
             self.text, self.text_as_parsed = (in_spark(_over_sources(each)) for each in (self._tree, query.tree))
             for each in self._tree.find_all(exp.Select):
                 _simplify_equal(each, within(each, exp.Coalesce))
-            self._node = build(self._tree, names, {named(source): source for source in range(len(columns))})
+            self._node = build(self._tree, names)
             _require_all_read(self._tree, self._node)
         except NotDerivedError as error:
             self.refused = str(error)
@@ -356,7 +357,7 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
             message = f"{node.sql(DIALECT)} may mean the time of the run"
             raise NotDerivedError(message)
         if isinstance(node, exp.Table):
-            node.meta["source"] = int(node.name.rpartition("_")[2])
+            node.meta["source"] = source_of(node.name)
     for each in tree.find_all(exp.Select):
         _simplify_equal(each, [call for call in within(each, exp.Coalesce) if _AS_GIVEN not in call.meta])  # of USING
     for exists in tree.find_all(exp.Exists):
@@ -543,7 +544,7 @@ def _over_sources(tree: exp.Query) -> exp.Query:
         query.set("expressions", [_called(each, f"_col_{place}") for place, each in enumerate(query.expressions)])
     for table in copied.find_all(exp.Table):
         if not is_function(table):
-            table.set("this", exp.to_identifier(after(int(table.name.rpartition("_")[2])), quoted=True))
+            table.set("this", exp.to_identifier(after(source_of(table.name)), quoted=True))
     return copied
 
 

@@ -95,6 +95,11 @@ class Equality:
     right: exp.Column
     owner: Relation | None
 
+    @property
+    def both_ways(self) -> tuple[tuple[exp.Column, exp.Column], tuple[exp.Column, exp.Column]]:
+        """Its columns in both orders."""
+        return (self.left, self.right), (self.right, self.left)
+
 
 @dataclass(eq=False)
 class SelectBlock:
@@ -207,19 +212,18 @@ _OF_ONE_TYPE = (
 )
 
 
-def build(tree: exp.Query, columns: Mapping[str, Sequence[str]], sources: Mapping[str, int]) -> Node:
-    """The nodes of a tree whose columns are all qualified and typed.
+def build(tree: exp.Query, columns: Mapping[str, Sequence[str]]) -> Node:
+    """The nodes of a tree whose columns are all qualified and typed, and whose tables have their source in their meta.
 
-    Each table gets the number of its scan in its ``meta``, so that it can be found in copies of the tree. ``columns``
-    and ``sources`` map a table's name to its columns and to its number as a source.
+    Each table also gets the number of its scan there, so that it can be found in copies of the tree. ``columns`` maps a
+    table's name to its columns.
     """
-    return _Builder(columns, sources).node(tree)
+    return _Builder(columns).node(tree)
 
 
 class _Builder:
-    def __init__(self, columns: Mapping[str, Sequence[str]], sources: Mapping[str, int]) -> None:
+    def __init__(self, columns: Mapping[str, Sequence[str]]) -> None:
         self._columns = columns
-        self._sources = sources
         self._scans = 0
         self._subqueries = 0
 
@@ -235,7 +239,7 @@ class _Builder:
                 _from(tree)
                 tree.meta["scan"] = self._scans
                 self._scans += 1
-                return Scan(self._sources[tree.name], tree.meta["scan"], tuple(self._columns[tree.name]))
+                return Scan(tree.meta["source"], tree.meta["scan"], tuple(self._columns[tree.name]))
             case exp.Select():
                 return self._block(tree)
             case _:
