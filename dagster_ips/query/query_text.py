@@ -200,8 +200,8 @@ def _read(text: str) -> Query:
         message = "it reads no table"
         raise RefusedQueryError(message)
     spans += _without_qualifiers(tree, unaliased)
-    tree = _unwrapped(_inlined(tree, {}))
-    return Query(text, tuple(sources), tuple(sorted(spans, key=lambda each: each.start)), tree, notes)
+    _inline(tree, {})
+    return Query(text, tuple(sources), tuple(sorted(spans, key=lambda each: each.start)), _unwrapped(tree), notes)
 
 
 def _use_one_name(call: exp.Anonymous) -> None:
@@ -289,13 +289,14 @@ def is_function(table: exp.Table) -> bool:
     return not all(isinstance(part, exp.Identifier) for part in table.parts)
 
 
-def _inlined(query: exp.Expr, known: Mapping[str, exp.Expr]) -> exp.Query:
-    """``query`` with a derived table wherever it names a common table expression."""
+def _inline(query: exp.Expr, known: Mapping[str, exp.Expr]) -> None:
+    """Put a derived table wherever ``query`` names a common table expression."""
     with_ = query.args.get("with_")
     if with_ is not None:
         known = dict(known)
         for each in with_.expressions:
-            known[each.alias.lower()] = _named(_inlined(each.this, known), each)
+            _inline(each.this, known)
+            known[each.alias.lower()] = _named(each)
         with_.pop()
     for child in list(query.iter_expressions()):
         if isinstance(child, exp.Table) and not child.db and child.name.lower() in known:
@@ -305,11 +306,9 @@ def _inlined(query: exp.Expr, known: Mapping[str, exp.Expr]) -> exp.Query:
             inlined = exp.Subquery(this=known[child.name.lower()].copy(), alias=alias, joins=child.args.get("joins"))
             child.replace(inlined)
             for join in inlined.args["joins"] or []:
-                _inlined(join, known)
+                _inline(join, known)
         else:
-            _inlined(child, known)
-    assert isinstance(query, exp.Expr)  # noqa: S101  # for the type checker
-    return query  # type: ignore[return-value]
+            _inline(child, known)
 
 
 def _source(name: str, alias: exp.TableAlias, joins: list[exp.Join] | None) -> exp.Expr:
@@ -323,8 +322,9 @@ def _source(name: str, alias: exp.TableAlias, joins: list[exp.Join] | None) -> e
     return exp.Subquery(this=every, alias=alias, joins=joins)
 
 
-def _named(body: exp.Query, expression: exp.CTE) -> exp.Query:
+def _named(expression: exp.CTE) -> exp.Query:
     """The body of ``WITH name (columns) AS (body)``, with its columns renamed to ``columns``."""
+    body: exp.Query = expression.this
     columns = expression.args["alias"].args.get("columns")
     if not columns:
         return body
