@@ -111,11 +111,6 @@ def partitions_of(rows: DataFrame, columns: Sequence[str]) -> list[tuple[Any, ..
     return collected(distinct_keys(rows, columns))
 
 
-def without(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """``rows`` without ``columns``, which they may not have."""
-    return rows.drop(*columns)
-
-
 def rows_outside(rows: DataFrame, condition: str) -> int:
     """How many rows don't meet a condition on partitions; those for which it is null don't."""
     return rows.where(f"({condition}) IS DISTINCT FROM TRUE").count()

@@ -89,8 +89,7 @@ def create_table(session: SparkSession, catalog: str, table: str, frame: DataFra
     )
     partition_by = [quoted(by) if by in frame.columns else by for by in like.partition_by]
     partitioned = f" PARTITIONED BY ({', '.join(partition_by)})" if partition_by else ""
-    properties = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in like.properties.items())
-    tuned = f" TBLPROPERTIES ({properties})" if properties else ""
+    tuned = f" TBLPROPERTIES ({_listed(like.properties)})" if like.properties else ""
     name = sql_name(catalog, table)
     with _declared_layout(table, frame.columns):
         session.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg{partitioned}{tuned}")
@@ -122,8 +121,7 @@ def _declared_layout(table: str, columns: Sequence[str] = ()) -> Iterator[None]:
 
 def set_properties(session: SparkSession, catalog: str, table: str, properties: Mapping[str, str]) -> None:
     """Set properties of ``table``; others stay as they are."""
-    listed = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in properties.items())
-    session.sql(f"ALTER TABLE {sql_name(catalog, table)} SET TBLPROPERTIES ({listed})")
+    session.sql(f"ALTER TABLE {sql_name(catalog, table)} SET TBLPROPERTIES ({_listed(properties)})")
 
 
 def columns_of(frame: DataFrame) -> Struct:
@@ -225,6 +223,10 @@ _ICEBERG = {
     "variant": "variant",
 }
 """Spark's type names, and Iceberg's for the same types."""
+
+
+def _listed(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{_text(key)} = {_text(value)}" for key, value in properties.items())
 
 
 def _text(value: str) -> str:

@@ -23,7 +23,7 @@ from dagster_ips.iceberg.stamps import is_of_same_attempt
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.declare.declarations import write_mode_of
 from dagster_ips.orchestration.declare.sql_assets import query_of
-from dagster_ips.spark.comparison import Example, without
+from dagster_ips.spark.comparison import Example
 from dagster_ips.spark.row_differences import RowDifferences, differences
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class StageComparer:
         session = self.lineage.table(stage.asset).manager.session()
         lake = self.lineage.lake(stage.asset)
         frame = snapshot_rows(session, lake.name, metadata, metadata.snapshots[snapshot_id])
-        frame = without(frame, hidden(frame.columns))
+        frame = frame.drop(*hidden(frame.columns))
         rows = rows_of_stage(stage, metadata, slicing)
         return frame if rows is None else frame.where(rows)
 

@@ -35,7 +35,7 @@ from dagster_ips.orchestration.prove.proof_findings import MOST_EXAMPLES, Findin
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 from dagster_ips.orchestration.run.recompute_asset import Asset, Surroundings, graph_of, recompute
 from dagster_ips.orchestration.watch.pending_checks import Never
-from dagster_ips.spark.comparison import alike, columns_of_one, compare, floating, rows_outside, without
+from dagster_ips.spark.comparison import alike, columns_of_one, compare, floating, rows_outside
 
 PROOF = "dagster_ips/proof"
 _LEAST_ROWS = 1000
@@ -254,10 +254,9 @@ class _Proof:
         resources = self.context.op_execution_context.resources
         around = Surroundings(graph_of(self.context), self.context.instance, resources, lake)
         made = recompute(self.asset, part, manager, around)
-        frame, key = without(made.frame, self.ignore), key_of(made.write_mode)
+        frame, key = made.frame.drop(*self.ignore), key_of(made.write_mode)
         session = frame.sparkSession
-        there = snapshot_rows(session, lake.name, target, target.ancestry().head)
-        there = without(there, self.ignore)
+        there = snapshot_rows(session, lake.name, target, target.ancestry().head).drop(*self.ignore)
         if part.partitions:
             of_part = self._rows_of(claim, part.partitions)
             frame, there = frame.where(of_part), there.where(of_part)
