@@ -524,14 +524,12 @@ def _are_equal(one: Origin, made: _Made, two: Origin, other: _Made, equal: Seque
     )
 
 
-def _order(node: Node) -> list[str] | None:  # noqa: PLR0911  # one return per operator
+def _order(node: Node) -> list[str] | None:
     """The plan's names of a node's columns, in order; None if they are unknown."""
     match node.operator:
         case "Project" | "Aggregate":
             listed = elements(node.lists[-1]) if node.lists else None
             return None if listed is None else [element.rpartition(" AS ")[2].lower() for element in listed]
-        case "CTERelationRef" | "LocalRelation":
-            return _lowered(elements(node.lists[0])) if node.lists else None
         case "Join" if len(node.children) == 2:  # noqa: PLR2004  # its two sides
             left, right = [_order(child) for child in node.children]
             if any(kind in node.text[:16] for kind in ("LeftSemi", "LeftAnti")):
@@ -539,14 +537,11 @@ def _order(node: Node) -> list[str] | None:  # noqa: PLR0911  # one return per o
             return None if left is None or right is None else [*left, *right]
         case "Generate" | "Window" | "Expand" | "WithCTE":
             return None
-        case operator if operator.startswith("RelationV2"):
-            return _lowered(elements(node.lists[0])) if node.lists else None
+        case operator if operator in {"CTERelationRef", "LocalRelation"} or operator.startswith("RelationV2"):
+            listed = elements(node.lists[0]) if node.lists else None
+            return None if listed is None else [element.lower() for element in listed]
         case _:
             return _order(node.children[0]) if node.children else None
-
-
-def _lowered(tokens: list[str] | None) -> list[str] | None:
-    return None if tokens is None else [token.lower() for token in tokens]
 
 
 def _unknown_generators(node: Node) -> Iterator[Node]:

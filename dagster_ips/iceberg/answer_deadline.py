@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 _Answer = TypeVar("_Answer")
@@ -37,7 +37,7 @@ class Patience:
 
     seconds: float
     _resting_until: float = 0.0
-    _rest_seconds: float = field(default=_FIRST_REST_SECONDS)
+    _rest_seconds: float = _FIRST_REST_SECONDS
 
     def ask(self, call: Callable[[], _Answer]) -> _Answer:
         """What ``call`` returns or raises.

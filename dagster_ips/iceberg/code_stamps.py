@@ -44,8 +44,7 @@ def properties(  # noqa: PLR0913  # all are independent
     computes is recomputed, as by a run in mode ``full``.
     """
     if not captures:
-        said = [_value(None, code, ALL_ROWS_EACH_TIME, partitions)]
-        return {MADE: json.dumps(said, separators=(",", ":"), ensure_ascii=False)}
+        return _entry([_value(None, code, ALL_ROWS_EACH_TIME, partitions)])
     known = makings(target) if target else {}
     marks = {capture.edge.partition: capture.target for capture in captures}
     wanted: dict[Making | None, list[str]] = {}
@@ -54,8 +53,7 @@ def properties(  # noqa: PLR0913  # all are independent
         is_whole = replaces_all or all(map(_is_whole, of_it))
         before = making_of(target, known, partition, marks[partition]) if target else Making()
         wanted.setdefault(None if is_whole else before, []).extend([partition] if partition is not None else [])
-    said = [_value(making, code, declared, partitions) for making, partitions in wanted.items()]
-    return {MADE: json.dumps(said, separators=(",", ":"), ensure_ascii=False)} if said else {}
+    return _entry([_value(making, code, declared, partitions) for making, partitions in wanted.items()])
 
 
 def restored(before: TableMetadata, partitions: Sequence[str | None]) -> dict[str, str]:
@@ -68,8 +66,7 @@ def restored(before: TableMetadata, partitions: Sequence[str | None]) -> dict[st
     for partition in partitions:
         making = making_of(before, known, partition, None)
         by_making.setdefault(making, []).extend([partition] if partition is not None else [])
-    said = [_value(making, None, making.declared, keys) for making, keys in by_making.items()]
-    return {MADE: json.dumps(said, separators=(",", ":"), ensure_ascii=False)} if said else {}
+    return _entry([_value(making, None, making.declared, keys) for making, keys in by_making.items()])
 
 
 def makings(metadata: TableMetadata, *, after: TargetMark | None = None) -> dict[str | None, Making]:
@@ -187,6 +184,10 @@ def _is_whole(capture: Capture) -> bool:
     """Whether all that it computes is recomputed: in mode ``full``, and for a new partition."""
     is_new = capture.edge.partition is not None and capture.from_exclusive is None
     return capture.mode is Mode.FULL or is_new
+
+
+def _entry(said: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    return {MADE: json.dumps(said, separators=(",", ":"), ensure_ascii=False)} if said else {}
 
 
 def _value(before: Making | None, code: str | None, declared: str | None, partitions: Sequence[str]) -> dict[str, Any]:
