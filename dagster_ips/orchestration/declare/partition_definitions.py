@@ -347,11 +347,10 @@ class _NamedKeys:
 
     def outside(self, keys: Collection[str]) -> frozenset[str]:
         # A dynamic partition may be added after its rows are written.
-        is_static = isinstance(self.definition, dg.StaticPartitionsDefinition)
-        return frozenset(keys) - self.known() if is_static else frozenset()
+        return frozenset() if self.is_dynamic else frozenset(keys) - self.known()
 
     def dynamic(self) -> frozenset[str]:
-        return frozenset() if isinstance(self.definition, dg.StaticPartitionsDefinition) else self.known()
+        return self.known() if self.is_dynamic else frozenset()
 
     def to_be_added(self, keys: Collection[str]) -> frozenset[str]:
         return frozenset(keys) - self.known() - self.outside(keys)
@@ -399,7 +398,8 @@ class _MultiKeys:
         most = math.prod(len(keys) for keys in parts if keys is not None)
         if any(keys is None for keys in parts) or most > _MOST_WINDOWS:
             return KeysFound.unknown(tuple(found))
-        keys = frozenset(self._joined(dict(zip(self.dimensions, c, strict=True))) for c in product(*map(sorted, parts)))  # type: ignore[arg-type]  # none is None
+        chosen = product(*map(sorted, parts))  # type: ignore[arg-type]  # none is None
+        keys = frozenset(dg.MultiPartitionKey(dict(zip(self.dimensions, each, strict=True))) for each in chosen)
         # If two dimensions vary in the file, not every combination needs to occur.
         is_exact = all(each.is_exact for each in found) and sum(len(s.values or ()) != 1 for s in spans) <= 1
         return KeysFound(keys, unmapped, is_exact=is_exact, dimensions=tuple(found))
@@ -417,7 +417,7 @@ class _MultiKeys:
         whole = [tuple(part for part in each if part is not None) for each in combined]
         keys = [dict(zip(self.dimensions, each, strict=True)) for each in whole if len(each) == len(self.dimensions)]
         unmapped = {value for of_one in of_each for each in of_one.values() for value in each.unmapped}
-        return KeysFound(frozenset(map(self._joined, keys)), tuple(sorted(unmapped)))
+        return KeysFound(frozenset(map(dg.MultiPartitionKey, keys)), tuple(sorted(unmapped)))
 
     def possible(self, found: KeysFound, keys: Collection[str]) -> frozenset[str]:
         if found.keys is not None:
@@ -484,9 +484,6 @@ class _MultiKeys:
         }
         return frozenset(key for key, of in parts.items() if all(of[name] in of_now[name] for name in of))
 
-    def _joined(self, parts: Mapping[str, str]) -> str:
-        return dg.MultiPartitionKey(dict(parts))
-
     def _parts_of(self, keys: Iterable[str]) -> dict[str, Mapping[str, str]]:
         """The parts of each key, without keys from when there were other dimensions."""
         there = (key for key in keys if key.count(_DELIMITER) == len(self.dimensions) - 1)
@@ -534,7 +531,7 @@ def _equals(name: str, kind: ColumnKind, key: str) -> str:
     return equals(name if kind is ColumnKind.STRING else f"CAST({name} AS STRING)", key)
 
 
-def _joined(windows: Sequence[TimeWindow]) -> Iterator[tuple[dt.datetime, dt.datetime]]:
+def _joined(windows: Sequence[TimeWindow]) -> list[tuple[dt.datetime, dt.datetime]]:
     """The start and end of each window, in order; windows that follow each other without a gap are merged."""
     joined: list[tuple[dt.datetime, dt.datetime]] = []
     for window in windows:
@@ -543,7 +540,7 @@ def _joined(windows: Sequence[TimeWindow]) -> Iterator[tuple[dt.datetime, dt.dat
             joined[-1] = (joined[-1][0], window.end)
         else:
             joined.append((window.start, window.end))
-    return iter(joined)
+    return joined
 
 
 def _as_moment(value: dt.date) -> dt.datetime:

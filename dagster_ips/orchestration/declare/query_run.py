@@ -12,7 +12,7 @@ from dagster_ips.core.aggregates import WEIGHT, shown
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ranges import Predicate, quoted
 from dagster_ips.core.spark_plan import PlanUnreadableError
-from dagster_ips.core.write_mode import Append, Combine, Replace, ReplaceKeys
+from dagster_ips.core.write_mode import Append, Replace, ReplaceKeys
 from dagster_ips.errors import AggregateError, QueryNotDerivedError, UnresolvedQueryError
 from dagster_ips.orchestration.declare.key_ranges import AffectedKeys, ChangedColumn
 from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
@@ -71,7 +71,8 @@ class QueryRun:
             case Strategy.APPEND:
                 return MaintainedRows(self._rows(step).toDF(*self._names), Append()), step
             case Strategy.COMBINE:
-                return MaintainedRows(self._weighted(step), self._combine, may_cancel=step.may_cancel), step
+                combine = self._known_grouping.combine
+                return MaintainedRows(self._weighted(step), combine, may_cancel=step.may_cancel), step
             case Strategy.KEYS:
                 names = [self._names[place] for place in step.keys]
                 rows = self._rows(step)
@@ -187,25 +188,23 @@ class QueryRun:
     @cached_property
     def _plan(self) -> MaintenancePlan:
         columns = [[QueryColumn(*each) for each in types_of(_shown(view, view.source))] for view in self.views]
-        result = tuple(QueryColumn(*each) for each in types_of(self._as_given))
-        plan = MaintenancePlan(self.query, columns, result)
+        plan = MaintenancePlan(self.query, columns, self._result)
         if plan.refused is None:
             try:
                 understood = self._over(plan.text, plan.tables)
                 read = [kind for _, kind in types_of(understood)]
             except UnresolvedQueryError as error:
                 return plan.refusing(f"Spark doesn't accept it in the form it is parsed here: {error.problem}")
-            if read != [each.type for each in result]:
-                given = ", ".join(each.type for each in result)
+            if read != [each.type for each in self._result]:
+                given = ", ".join(each.type for each in self._result)
                 why = f"Spark gives it the types {given}, but {', '.join(read)} in the form it is parsed here"
                 return plan.refusing(why)
-            names = zip(plan.column_names, result, strict=True)
-            for name, each in names:
+            for name, each in zip(plan.column_names, self._result, strict=True):
                 if name not in (None, each.name.lower()):
                     return plan.refusing(f"Spark calls {each.name} what is {name} in the form it is parsed here")
             if misread := self._why_read_otherwise(plan, understood):
                 return plan.refusing(misread)
-            kept = self._why_not_kept(plan, plan.grouping, result) if isinstance(plan.grouping, Grouping) else None
+            kept = self._why_not_kept(plan, plan.grouping) if isinstance(plan.grouping, Grouping) else None
             if kept is not None:
                 return plan.without_grouping(kept)
         return plan
@@ -228,16 +227,16 @@ class QueryRun:
             return "Spark doesn't plan it in the form it is parsed here"
         return None
 
-    def _why_not_kept(self, plan: MaintenancePlan, grouping: Grouping, result: Sequence[QueryColumn]) -> str | None:
+    def _why_not_kept(self, plan: MaintenancePlan, grouping: Grouping) -> str | None:
         """Why the groups can't be stored in a form to which changes can be added; None if they can."""
-        rows = self._of(plan.all_rows).toDF(*_row_names(grouping, result))
+        rows = self._of(plan.all_rows).toDF(*self._row_names(grouping))
         try:
             groups = Aggregates.over(rows, grouping.combine, table=self.asset).groups(rows)
         except AggregateError as error:
             return f"{error.aggregate} can't be maintained incrementally: {error.problem}"
         kinds = dict(types_of(groups))
         aggregates = [f"{each} AS {quoted(each.name)}" for each in grouping.combine.aggregates]
-        wanted = [*types_of(rows.selectExpr(*aggregates)), *((each.name, each.type) for each in result)]
+        wanted = [*types_of(rows.selectExpr(*aggregates)), *((each.name, each.type) for each in self._result)]
         other = [name for name, kind in wanted if kinds[name] != kind]
         return f"{other[0]} would be stored as {kinds[other[0]]}" if other else None
 
@@ -311,26 +310,31 @@ class QueryRun:
         conditions = [affected.range_of(key, *kinds[column.lower()]) for column, key in near.keys.items()]
         return reduce(and_, conditions, Predicate("TRUE"))
 
-    @property
+    @cached_property
     def _result(self) -> list[QueryColumn]:
         return [QueryColumn(*each) for each in types_of(self._as_given)]
 
     @property
-    def _combine(self) -> Combine:
-        assert self._grouping is not None  # noqa: S101  # otherwise there is no combine step
-        return self._grouping.combine
+    def _known_grouping(self) -> Grouping:
+        """The grouping of a query whose rows are grouped here."""
+        assert self._grouping is not None  # noqa: S101  # callers have checked it, or there is no combine step
+        return self._grouping
 
     def _groups(self, rows: DataFrame) -> DataFrame:
         """The groups of ``rows``, which hold keys and values, with the hidden columns that are stored with them."""
-        assert self._grouping is not None  # noqa: S101  # callers have checked it
-        named = rows.toDF(*_row_names(self._grouping, self._result))
-        aggregates = Aggregates.over(named, self._combine, table=self.asset)
+        grouping = self._known_grouping
+        named = rows.toDF(*self._row_names(grouping))
+        aggregates = Aggregates.over(named, grouping.combine, table=self.asset)
         hidden = [name for name in aggregates.columns if name not in self._names]
         return aggregates.groups(named).select(*map(quoted, [*self._names, *hidden]))
 
     def _weighted(self, step: MaintenanceStep) -> DataFrame:
-        assert self._grouping is not None  # noqa: S101  # as above
-        return self._rows(step).toDF(*_row_names(self._grouping, self._result), WEIGHT)
+        return self._rows(step).toDF(*self._row_names(self._known_grouping), WEIGHT)
+
+    def _row_names(self, grouping: Grouping) -> list[str]:
+        """The column names of the rows to be grouped; keys are named as in the result."""
+        own = grouping.rows.named_selects[len(grouping.keys) :]
+        return [*(self._result[place].name for place in grouping.keys), *own]
 
     def _of(self, query: exp.Query, names: Mapping[str, str] | None = None) -> DataFrame:
         return self._over(in_spark(query), tables_of(query), names)
@@ -375,9 +379,3 @@ def _shown(view: IcdcView, rows: DataFrame) -> DataFrame:
     """``rows`` of a view without the hidden columns that the table of another query has."""
     hidden = set(view.columns) - set(shown(view.columns))
     return rows.drop(*hidden) if hidden else rows
-
-
-def _row_names(grouping: Grouping, result: Sequence[QueryColumn]) -> list[str]:
-    """The column names of the rows to be grouped; keys are named as in the result."""
-    own = grouping.rows.named_selects[len(grouping.keys) :]
-    return [*(result[place].name for place in grouping.keys), *own]
