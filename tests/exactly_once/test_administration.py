@@ -22,7 +22,6 @@ from dagster_ips.exactly_once.administration import Administrator, Rewind
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
-from dagster_ips.iceberg.stamps import stamp_properties
 from dagster_ips.state.codec import encode
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
 from tests.support.memory_store import MemoryEdgeStore
@@ -36,16 +35,9 @@ def source(tmp_path: Path) -> Source:
     source = Source(tmp_path, "day")
     for number in (1, 2, 3):
         source.append(numbered(number))
-        publish(source, captured := source.capture())
+        source.publish(captured := source.capture())
         source.consume(captured)
     return source
-
-
-def publish(source: Source, captured: CapturedInput) -> None:
-    """A run's publish without its commit. Only the stamp matters here, not the rows."""
-    rows = source.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
-    stamp = stamp_properties((captured.capture,), attempt="attempt", run_id="run")
-    source.lake.client.load_table(TARGET).append(rows, snapshot_properties=stamp)
 
 
 def administrator(source: Source) -> Administrator:
@@ -92,7 +84,7 @@ def test_a_run_that_publishes_after_a_rewind_only_extends_what_is_read_again(sou
     source.append(numbered(4))
     late = source.capture()
     rewind(source, 0)
-    publish(source, late)
+    source.publish(late)
     source.append(numbered(5))
     captured = source.capture()
     assert holds(source, captured, 2, 3, 4)
@@ -104,11 +96,11 @@ def test_a_run_that_publishes_after_a_reset_does_not_undo_it(source: Source) -> 
     source.append(numbered(4))
     late = source.capture()
     administrator(source).reset(EDGE, who="me", why="test")
-    publish(source, late)
+    source.publish(late)
     captured = source.capture()
     assert captured.capture.mode is Mode.FULL
     assert holds(source, captured, 1, 2, 3, 4)
-    publish(source, captured)
+    source.publish(captured)
     source.append(numbered(5))
     assert holds(source, source.capture(), 5)
 
@@ -216,7 +208,7 @@ def test_a_job_that_wrote_one_part_of_a_first_read_can_commit_it(tmp_path: Path,
     source.append(numbered(1, 2))
     part = source.capture(limits=Limits(max_files=1, cuts_files=True))
     if is_stamped:
-        publish(source, part)
+        source.publish(part)
     administrator(source).commit(EDGE.consumer, [EDGE.upstream], "run")
     assert source.state.in_flight is None
     assert source.state.file_set

@@ -41,6 +41,7 @@ from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.stamps import stamp_properties
 from tests.support.memory_store import MemoryEdgeStore
 
 TABLE = "media.playback"
@@ -144,6 +145,12 @@ class Source:
             CaptureRequest(EDGE.consumer, [tracked], target=TARGET, asked_for=asked_for), run_id="run"
         )
         return captured
+
+    def publish(self, captured: CapturedInput) -> None:
+        """What a run does before it commits, here by PyIceberg: rows and stamp in one commit of the target."""
+        rows = self.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
+        stamp = stamp_properties((captured.capture,), attempt="attempt", run_id="run")
+        self.lake.client.load_table(TARGET).append(rows, snapshot_properties=stamp)
 
     def consume(self, captured: CapturedInput) -> None:
         self.store.set(self.state.with_committed(captured.capture, None))

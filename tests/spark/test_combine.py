@@ -83,6 +83,7 @@ def frame(lake: Lake, some: Sequence[Row], weight: int) -> DataFrame:
 
 
 def equal(row: Row) -> Row:
+    """The row in a form that is equal exactly when SQL's IS NOT DISTINCT FROM says so."""
     return tuple(("NaN" if math.isnan(v) else v + 0.0) if isinstance(v, float) else v for v in row)
 
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame
 
@@ -23,6 +23,7 @@ from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.merge import merge_rows
 from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions
 from dagster_ips.spark.writes.remove import remove_rows
+from tests.spark.test_combine import equal, examples
 from tests.support.lake import Lake
 
 COLUMNS = ("k", "p", "d", "t", "v")
@@ -42,20 +43,6 @@ rows = st.tuples(
 )
 some_rows = st.lists(rows, max_size=6)
 keys = st.sampled_from(KEYS)
-
-
-def examples(count: int) -> settings:
-    return settings(
-        max_examples=count,
-        deadline=None,
-        phases=[Phase.explicit, Phase.generate],
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
-
-
-def equal(row: Row) -> Row:
-    """The row in a form that is equal exactly when SQL's IS NOT DISTINCT FROM says so."""
-    return tuple(("NaN" if math.isnan(v) else v + 0.0) if isinstance(v, float) else v for v in row)
 
 
 def key_of(row: Row, on: Sequence[str]) -> Row:

@@ -25,7 +25,7 @@ def make_storage_quick() -> None:
     ScriptDirectory.from_config = functools.cache(ScriptDirectory.from_config)  # type: ignore[method-assign]  # the same function, cached
     for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
         module.create_engine = _one_engine  # type: ignore[attr-defined]  # each module imported it by name
-    event.listen(Engine, "connect", _write_without_waiting_for_the_disk)
+    event.listen(Engine, "connect", write_without_waiting_for_the_disk)
 
 
 def _one_engine(url: str, **settings: Any) -> Engine:  # noqa: ANN401  # SQLAlchemy's
@@ -33,7 +33,7 @@ def _one_engine(url: str, **settings: Any) -> Engine:  # noqa: ANN401  # SQLAlch
     return _engines.get(url) or _engines.setdefault(url, create_engine(url, **settings))
 
 
-def _write_without_waiting_for_the_disk(connection: object, _: object) -> None:
+def write_without_waiting_for_the_disk(connection: object, _: object) -> None:
     """Don't wait for the disk: only a crash of the machine loses data, the kill of a process doesn't."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous = OFF")

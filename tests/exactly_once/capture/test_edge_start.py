@@ -23,7 +23,6 @@ from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
-from dagster_ips.iceberg.stamps import stamp_properties
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Row, Source, numbered
 from tests.support.memory_store import MemoryEdgeStore
 
@@ -65,13 +64,6 @@ def snapshots(source: Source) -> list[int]:
 
 def lose_cursor(source: Source) -> None:
     source.store = MemoryEdgeStore()
-
-
-def publish(source: Source, captured: CapturedInput) -> None:
-    """What a run does, here by PyIceberg: rows and stamp in one commit of the target."""
-    rows = source.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
-    stamp = stamp_properties((captured.capture,), attempt="attempt", run_id="run")
-    source.lake.client.load_table(TARGET).append(rows, snapshot_properties=stamp)
 
 
 def test_start_all_reads_everything(source: Source) -> None:
@@ -171,7 +163,7 @@ def test_a_cursor_lost_after_a_publish_continues_from_its_stamp(source: Source, 
     source.consume(capture(source, "latest"))
     source.append(numbered(4))
     captured = capture(source, "latest")
-    publish(source, captured)
+    source.publish(captured)
     if is_committed:
         source.consume(captured)
     source.append(numbered(5))
@@ -201,7 +193,7 @@ def test_a_cursor_that_cannot_be_rebuilt_is_an_error_whose_advice_works(
     source.lake.client.load_table(TARGET).append(source.table.scan().to_arrow())  # someone else's rows, without a stamp
     (theirs,) = source.lake.client.load_table(TARGET).history()
     for number in (4, 5):
-        publish(source, captured := capture(source, "latest", accept=theirs.snapshot_id))
+        source.publish(captured := capture(source, "latest", accept=theirs.snapshot_id))
         source.consume(captured)
         source.append(numbered(number))
     change(source)
@@ -218,7 +210,7 @@ def test_a_cursor_that_cannot_be_rebuilt_is_an_error_whose_advice_works(
 @pytest.mark.parametrize("start", ["latest", "the first snapshot"])
 def test_an_upstream_that_is_renamed_leaves_no_row_out_and_doubles_none(source: Source, start: str) -> None:
     start = str(snapshots(source)[0]) if start != "latest" else start
-    publish(source, captured := capture(source, start))
+    source.publish(captured := capture(source, start))
     source.consume(captured)
     consumed = snapshots(source)[-1]
     source.append(numbered(4))
@@ -234,7 +226,7 @@ def test_an_upstream_that_is_renamed_leaves_no_row_out_and_doubles_none(source: 
 
 
 def test_a_second_table_may_be_read_from_its_start_on_later(source: Source) -> None:
-    publish(source, captured := capture(source, "latest"))
+    source.publish(captured := capture(source, "latest"))
     source.consume(captured)
     other = source.lake.client.create_table("media.other", source.table.schema())
     other.append(source.table.scan().to_arrow())

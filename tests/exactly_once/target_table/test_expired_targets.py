@@ -15,7 +15,7 @@ from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.exactly_once.publish.publisher import published_by_another
-from dagster_ips.iceberg.stamps import announcement, stamp_properties
+from dagster_ips.iceberg.stamps import announcement
 from dagster_ips.iceberg.storage import Storage
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
 
@@ -33,9 +33,7 @@ def source(tmp_path: Path) -> Source:
 
 def publish(source: Source, captured: CapturedInput) -> None:
     """Leave rows, stamp and announcement, like a run that is killed before it commits."""
-    rows = source.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
-    stamp = stamp_properties((captured.capture,), attempt="attempt", run_id="run")
-    source.lake.client.load_table(TARGET).append(rows, snapshot_properties=stamp)
+    source.publish(captured)
     published = source.lake.load(TARGET, asset="test").head_snapshot_id()
     assert published
     announce(source, captured, published)

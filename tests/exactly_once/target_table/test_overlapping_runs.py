@@ -20,7 +20,6 @@ from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
-from dagster_ips.iceberg.stamps import stamp_properties
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import SameKeys
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
@@ -44,9 +43,7 @@ def publisher(source: Source) -> Publisher:
 
 def publish(source: Source, captured: CapturedInput, *, lives_to_commit: bool = True) -> None:
     """A run's publish and commit; the rows themselves don't matter here."""
-    rows = source.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
-    stamp = stamp_properties((captured.capture,), attempt="attempt", run_id="run")
-    source.lake.client.load_table(TARGET).append(rows, snapshot_properties=stamp)
+    source.publish(captured)
     if lives_to_commit:
         publisher(source).commit([captured.capture], source.lake.load(TARGET, asset="test"))
 

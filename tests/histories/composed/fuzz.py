@@ -14,7 +14,6 @@ import contextlib
 import itertools
 import logging
 import math
-import sqlite3
 import tempfile
 import time
 import warnings
@@ -37,6 +36,7 @@ from tests.histories.smallest import failure_of
 from tests.support.backends import dagster_home
 from tests.support.lake import Lake
 from tests.support.quick_spark import ensure_quick_server
+from tests.support.quick_storage import write_without_waiting_for_the_disk
 
 
 @dataclass
@@ -157,16 +157,11 @@ def uncovered(coverage: Coverage) -> list[str]:
 @contextlib.contextmanager
 def new_assets(folder: Path, spark_folder: Path, server: ConnectServer) -> Iterator[Assets]:
     """The assets on a lake in ``folder``, with a Dagster instance on SQLite."""
-    event.listen(Engine, "connect", _write_without_waiting_for_the_disk)
+    event.listen(Engine, "connect", write_without_waiting_for_the_disk)
     lake = Lake(folder / "lake", spark_folder, server)
     quicken(lake)
     with dg.DagsterInstance.from_config(dagster_home(folder / "dagster_home", None)) as instance:
         yield Assets(lake, instance)
-
-
-def _write_without_waiting_for_the_disk(connection: object, _: object) -> None:
-    if isinstance(connection, sqlite3.Connection):
-        connection.execute("PRAGMA synchronous = OFF")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
