@@ -45,14 +45,7 @@ def reset(  # noqa: PLR0913  # one per option
 
 
 def rewind(  # noqa: PLR0913  # one per option
-    workplace: Workplace,
-    asset: str,
-    *,
-    upstream: str | None,
-    place: Place,
-    why: str | None,
-    yes: bool,
-    dry_run: bool,
+    workplace: Workplace, asset: str, *, upstream: str | None, place: Place, why: str | None, yes: bool, dry_run: bool
 ) -> None:
     """Make the asset read a part of an upstream again."""
     known = workplace.unpartitioned(asset)

@@ -94,10 +94,7 @@ def _followed(consumed: Snapshot, retained: Mapping[int, Snapshot], ancestry: An
 
 
 def _beyond_a_hole(
-    committed: Watermark,
-    consumed: Snapshot | None,
-    snapshots: Sequence[Snapshot],
-    descends: Callable[[Snapshot], bool],
+    committed: Watermark, consumed: Snapshot | None, snapshots: Sequence[Snapshot], descends: Callable[[Snapshot], bool]
 ) -> Interval | Break:
     """What ``snapshots``, newest first, show if the retained ones don't lead back to the watermark's snapshot."""
     oldest = snapshots[-1]

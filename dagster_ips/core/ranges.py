@@ -101,12 +101,7 @@ class ChangeRange:
 
     @classmethod
     def of(
-        cls,
-        column: str,
-        bounds: list[tuple[Bound | None, Bound | None]],
-        *,
-        kind: RangeKind,
-        has_null: bool = False,
+        cls, column: str, bounds: list[tuple[Bound | None, Bound | None]], *, kind: RangeKind, has_null: bool = False
     ) -> ChangeRange:
         """Unite one ``(lower, upper)`` per changed file; a None leaves that side open. No files give ``nothing``."""
         if not bounds:

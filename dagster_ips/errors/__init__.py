@@ -12,9 +12,7 @@ from dagster_ips.errors.backfill_errors import (
     StalePlanError,
     UnknownBackfillError,
 )
-from dagster_ips.errors.base_error import (
-    IpsError,
-)
+from dagster_ips.errors.base_error import IpsError
 from dagster_ips.errors.declaration_errors import (
     DeclarationError,
     InstanceError,

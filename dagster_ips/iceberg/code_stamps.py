@@ -88,10 +88,7 @@ def makings(metadata: TableMetadata, *, after: TargetMark | None = None) -> dict
 
 
 def making_of(
-    metadata: TableMetadata,
-    known: Mapping[str | None, Making],
-    partition: str | None,
-    published: TargetMark | None,
+    metadata: TableMetadata, known: Mapping[str | None, Making], partition: str | None, published: TargetMark | None
 ) -> Making:
     """How the rows of ``partition`` were made: as ``known`` from retained snapshots, else by what lasts longer.
 

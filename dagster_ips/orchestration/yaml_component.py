@@ -53,10 +53,7 @@ class ExampleScaffolder(dg.Scaffolder):
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write the files that ``dg scaffold defs`` asks for."""
-        example = {
-            "catalog": {"folder": "/data/lake"},
-            "tables": [{"key": "playback", "table": "media.playback"}],
-        }
+        example = {"catalog": {"folder": "/data/lake"}, "tables": [{"key": "playback", "table": "media.playback"}]}
         dg.scaffold_component(request, example)
 
 

@@ -25,13 +25,7 @@ from dagster_ips.query.affected_keys import (
     union,
 )
 from dagster_ips.query.body_keys import body_keys
-from dagster_ips.query.delta_terms import (
-    terms,
-    weighted,
-    why_body_not_linear,
-    why_not_linear,
-    why_not_repeatable,
-)
+from dagster_ips.query.delta_terms import terms, weighted, why_body_not_linear, why_not_linear, why_not_repeatable
 from dagster_ips.query.distinct_aliases import make_aliases_distinct
 from dagster_ips.query.key_restriction import columns_read, reading, restricted, restricted_body, whole
 from dagster_ips.query.query_text import Query, is_function, is_of_the_moment, named
@@ -234,11 +228,7 @@ class MaintenancePlan:
             return MaintenanceStep(Strategy.FULL, why_not={**why_not, Strategy.KEYS: str(error)})
 
     def _exact(
-        self,
-        scans: Sequence[Scan],
-        changed: Mapping[int, SourceChange],
-        known_before: frozenset[int],
-        lost: str | None,
+        self, scans: Sequence[Scan], changed: Mapping[int, SourceChange], known_before: frozenset[int], lost: str | None
     ) -> tuple[MaintenanceStep | None, dict[Strategy, str]]:
         """The step that applies the exact change of the result, or None; and why better strategies aren't used."""
         places = [(scan.number, scan.source) for scan in scans]

@@ -16,14 +16,7 @@ from sqlglot import exp
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.varying import OF_THE_MOMENT
-from dagster_ips.query.deterministic_sql import (
-    AGGREGATES,
-    BY_NAME,
-    COLLECTED,
-    SCALAR,
-    SYNTAX,
-    WINDOWED,
-)
+from dagster_ips.query.deterministic_sql import AGGREGATES, BY_NAME, COLLECTED, SCALAR, SYNTAX, WINDOWED
 from dagster_ips.query.query_tree import within
 from dagster_ips.query.spark_dialect import AS_GIVEN, DIALECT
 

@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 from weakref import WeakKeyDictionary
 
-from dagster_ips._compat import (
-    fail_once,
-    forget_ended_sessions,
-    never_collect,
-    release_at_exit,
-    session_with_token,
-)
+from dagster_ips._compat import fail_once, forget_ended_sessions, never_collect, release_at_exit, session_with_token
 from dagster_ips.core.installed_spark import installed_version, minor_version
 from dagster_ips.errors import DeclarationError, SparkVersionsDifferError
 from dagster_ips.spark.late import sql
@@ -45,11 +39,7 @@ _CONFIGURED: WeakKeyDictionary[SparkSession, list[dict[str, str]]] = WeakKeyDict
 
 
 def connect_session(
-    remote: str,
-    configuration: Mapping[str, str],
-    *,
-    token: str,
-    ended: Callable[[], Exception | None] = lambda: None,
+    remote: str, configuration: Mapping[str, str], *, token: str, ended: Callable[[], Exception | None] = lambda: None
 ) -> SparkSession:
     """A configured session on the Spark Connect server of this machine at ``remote`` (``sc://127.0.0.1:port``).
 

@@ -11,9 +11,7 @@ from dagster_ips.core.policy import InputPolicies
 from dagster_ips.core.ranges import ChangeRange, Predicate
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
-from dagster_ips.exactly_once.target_table.target_ownership import (
-    Accepted,
-)
+from dagster_ips.exactly_once.target_table.target_ownership import Accepted
 from dagster_ips.iceberg.change_reader import ChangedFiles
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
 from dagster_ips.iceberg.metadata import TableMetadata

@@ -56,11 +56,7 @@ from dagster_ips.exactly_once.capture.partition_captures import (
 )
 from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, follow, without_overwritten
 from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.exactly_once.target_table.target_history import (
-    histories_of,
-    require_known_publications,
-    store_settled,
-)
+from dagster_ips.exactly_once.target_table.target_history import histories_of, require_known_publications, store_settled
 from dagster_ips.exactly_once.target_table.target_ownership import (
     Accepted,
     accepted_writes,
@@ -253,11 +249,7 @@ class Capturer:
         )
 
     def _input(
-        self,
-        tracked: TrackedInput,
-        known: LineState | None,
-        edges: tuple[EdgeToCapture, ...],
-        consumer: str,
+        self, tracked: TrackedInput, known: LineState | None, edges: tuple[EdgeToCapture, ...], consumer: str
     ) -> InputToCapture:
         states = [edge.state for edge in edges]
         source = self._source(tracked, states, consumer)

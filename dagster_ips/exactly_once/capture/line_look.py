@@ -19,12 +19,7 @@ from dagster_ips.core.target import is_older
 from dagster_ips.core.touched import FoundKeys, LineState, Stray, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.file_keys import FileKeys
-from dagster_ips.exactly_once.capture.tracked_input import (
-    TrackedInput,
-    files_in,
-    interval_of,
-    is_readable,
-)
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, files_in, interval_of, is_readable
 from dagster_ips.iceberg.change_reader import live_files
 from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.file_values import NOT_YET

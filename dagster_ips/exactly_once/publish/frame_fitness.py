@@ -506,9 +506,4 @@ def _require_sources(table: str, frames: Sequence[TakenFrame], *, replaced: str,
     """The replaced rows may be of any partition and key, and only ``source`` holds what all of them are made of."""
     for taken in frames:
         if taken.frame is not Frame.SOURCE:
-            raise FragmentOverwriteError(
-                table=table,
-                frame=str(taken),
-                replaced=replaced,
-                remedy=remedy,
-            )
+            raise FragmentOverwriteError(table=table, frame=str(taken), replaced=replaced, remedy=remedy)

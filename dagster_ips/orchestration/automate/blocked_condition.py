@@ -115,10 +115,7 @@ def retry_states(stored: Mapping[str, Any], tried: Mapping[str, RunRecord]) -> d
 
 
 def count_failures(
-    states: dict[str, RetryState],
-    failed: Mapping[str, RunRecord],
-    fingerprints: Mapping[str, str],
-    now: dt.datetime,
+    states: dict[str, RetryState], failed: Mapping[str, RunRecord], fingerprints: Mapping[str, str], now: dt.datetime
 ) -> set[str]:
     """Count the ``failed`` runs in ``states``; returns which of them aren't to be tried again yet."""
     blocked = set()

@@ -222,8 +222,7 @@ _ACTS = {
         {
             **_ID,
             "against": _optional(
-                _AGAINST,
-                "before (default): its previous state. full: a recompute with the assets' own functions.",
+                _AGAINST, "before (default): its previous state. full: a recompute with the assets' own functions."
             ),
             "examples": _optional(int, "How many rows to show for each stage. Default: 10."),
         },

@@ -17,10 +17,7 @@ _OF_A_FUNCTION = (
 
 
 def code_changes(
-    metadata: TableMetadata | None,
-    code: str | None,
-    write_mode: WriteMode | None,
-    partitions: Sequence[str] | None,
+    metadata: TableMetadata | None, code: str | None, write_mode: WriteMode | None, partitions: Sequence[str] | None
 ) -> tuple[str, ...]:
     """How ``code`` differs from the versions that made the rows of ``partitions``, None for the whole table.
 

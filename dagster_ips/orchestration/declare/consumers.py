@@ -141,11 +141,7 @@ def keys_of_step(assets: dg.AssetsDefinition) -> tuple[dg.AssetKey, ...]:
 
 
 def _reading(
-    assets: dg.AssetsDefinition,
-    key: dg.AssetKey,
-    names: Sequence[str],
-    metadata: MetadataByKey,
-    default_namespace: str,
+    assets: dg.AssetsDefinition, key: dg.AssetKey, names: Sequence[str], metadata: MetadataByKey, default_namespace: str
 ) -> Consumer:
     write_mode, step = write_mode_of(metadata[key], key.to_user_string()), keys_of_step(assets)
     _require_one_write_mode(key, write_mode, returns_overwrite=_returns_overwrite(assets, key))
@@ -258,10 +254,7 @@ def _capturing(
 
 
 def _maker(
-    writes: str,
-    inputs: Mapping[str, TrackedInput],
-    code: str | None = None,
-    mappings: Mapping[str, str] | None = None,
+    writes: str, inputs: Mapping[str, TrackedInput], code: str | None = None, mappings: Mapping[str, str] | None = None
 ) -> Maker:
     """The maker of an asset that ``writes`` this way; the inputs it follows also decide which rows it can add to.
 

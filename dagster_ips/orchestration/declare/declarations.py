@@ -280,11 +280,7 @@ def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
 
 
 def combine(
-    on: Sequence[str],
-    aggregates: Mapping[str, str],
-    *,
-    approximate: bool = False,
-    storage: _Storage = "merged",
+    on: Sequence[str], aggregates: Mapping[str, str], *, approximate: bool = False, storage: _Storage = "merged"
 ) -> dict[str, Any]:
     """Write aggregates of the rows that the asset returns, by key: changes are added to the existing groups.
 

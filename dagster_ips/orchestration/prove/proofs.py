@@ -130,11 +130,7 @@ def bind_proofs(
         asset = _asset(spec.asset_key, by_key, metadata, managers)
         bound.append(
             _check(
-                spec.asset_key,
-                name=spec.name,
-                condition=spec.automation_condition,
-                metadata=spec.metadata,
-                asset=asset,
+                spec.asset_key, name=spec.name, condition=spec.automation_condition, metadata=spec.metadata, asset=asset
             )
         )
     return bound

@@ -21,13 +21,7 @@ from dagster_ips.spark.writes.group_parts import REMOVED, ROWS, Aggregates, Chan
 from dagster_ips.spark.writes.merge import GONE, update_matched
 from dagster_ips.spark.writes.merge_joins import joined_by_partition, small_sources_broadcast
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
-from dagster_ips.spark.writes.partition_filter import (
-    Partitions,
-    PartitionsHeld,
-    all_held,
-    among,
-    collected,
-)
+from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, among, collected
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
