@@ -130,14 +130,7 @@ def main() -> None:
         ]
         for name, each in found.items()
     ]
-    heads = [
-        "",
-        "all cursors at once",
-        "one read",
-        "one write",
-        f"{SOME} written together",
-        "stored bytes per edge",
-    ]
+    heads = ["", "all cursors at once", "one read", "one write", f"{SOME} written together", "stored bytes per edge"]
     report.publish(
         f"""# {EDGES:,} edges
 

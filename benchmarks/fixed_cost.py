@@ -163,12 +163,7 @@ def medians(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def lines(found: Mapping[str, Mapping[int, Mapping[str, float]]]) -> Iterator[list[str]]:
     for name, by_count in found.items():
         for count, ms in by_count.items():
-            yield [
-                ASSETS[name],
-                f"{count:,}",
-                *[f"{ms[part]:,.0f}" for part in PARTS],
-                f"{sum(ms.values()):,.0f}",
-            ]
+            yield [ASSETS[name], f"{count:,}", *[f"{ms[part]:,.0f}" for part in PARTS], f"{sum(ms.values()):,.0f}"]
 
 
 def main() -> None:

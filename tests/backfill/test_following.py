@@ -30,12 +30,7 @@ def definitions(folder: Path) -> dg.Definitions:
     def stage(name: str, upstream: str) -> dg.AssetsDefinition:
         metadata = ips.append() | ips.table(f"media.{name}") | {"partition_expr": "account"}
 
-        @dg.asset(
-            name=name,
-            partitions_def=PARTITIONS,
-            ins={"upstream": ips.incremental(upstream)},
-            metadata=metadata,
-        )
+        @dg.asset(name=name, partitions_def=PARTITIONS, ins={"upstream": ips.incremental(upstream)}, metadata=metadata)
         def made(upstream: ips.IcdcView) -> object:
             return upstream.added
 

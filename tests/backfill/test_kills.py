@@ -179,12 +179,7 @@ def test_a_revert_that_is_run_again_stores_what_the_killed_one_did_not(stages: T
 
 ALL_DAYS = ("day", "--partitions", "2026-01-01..2026-01-10")
 OF_STAGING = ["before:create_branch", "after:create_branch#2", "before:launch_backfill"]
-OF_STAGED_RUN = [
-    "after:register_icdc_table",
-    "after:write_branch",
-    "before:publish",
-    "after:publish",
-]
+OF_STAGED_RUN = ["after:register_icdc_table", "after:write_branch", "before:publish", "after:publish"]
 
 
 def test_a_staging_that_is_killed_anywhere_can_be_staged_again(stages: ThreeStages) -> None:

@@ -146,9 +146,7 @@ def test_a_partition_that_was_first_computed_by_the_backfill_stays_and_is_named(
 
 
 @pytest.mark.slow
-def test_a_partition_is_restored_although_the_snapshots_it_consumed_are_expired(
-    stages: ThreeStages,
-) -> None:
+def test_a_partition_is_restored_although_the_snapshots_it_consumed_are_expired(stages: ThreeStages) -> None:
     stages.begin()
     for number in range(3):
         stages.arrive(*events([100 + number], day=7))

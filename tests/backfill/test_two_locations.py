@@ -26,9 +26,7 @@ def elsewhere(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
     """The second location: totals of ``day``, which the first location writes."""
 
     @dg.asset(
-        code_version="1",
-        ins={"day": ips.incremental()},
-        metadata=ips.merge(on=["account"]) | ips.table("media.totals"),
+        code_version="1", ins={"day": ips.incremental()}, metadata=ips.merge(on=["account"]) | ips.table("media.totals")
     )
     def totals(day: ips.IcdcView) -> DataFrame:
         return day.affected("account").groupBy("account").agg(F.sum("seconds").alias("seconds"))

@@ -52,12 +52,7 @@ OUTSIDE = ("playback", "plans")
 
 
 def definitions(
-    folder: Path,
-    *,
-    code: str,
-    inputs: tuple[str, ...],
-    is_partitioned: bool,
-    policy: dg.BackfillPolicy | None = None,
+    folder: Path, *, code: str, inputs: tuple[str, ...], is_partitioned: bool, policy: dg.BackfillPolicy | None = None
 ) -> dg.Definitions:
     @dg.asset(
         name="first",
@@ -104,11 +99,7 @@ class QuietLake(Lake):
     @property
     def definitions(self) -> dg.Definitions:
         return definitions(
-            self.folder,
-            code=self.code,
-            inputs=self.inputs,
-            is_partitioned=self.is_partitioned,
-            policy=self.policy,
+            self.folder, code=self.code, inputs=self.inputs, is_partitioned=self.is_partitioned, policy=self.policy
         )
 
     @property

@@ -62,9 +62,7 @@ def three_stages(lake_folder: Path, spark_folder: Path, *, bug: bool, by_week: b
         week.count()
 
     manager = ips.IcdcIOManager(
-        catalog=catalog_resource(lake_folder),
-        spark=spark_resource(spark_folder),
-        icdc_keep_last=1,
+        catalog=catalog_resource(lake_folder), spark=spark_resource(spark_folder), icdc_keep_last=1
     )
     playback = ips.iceberg_asset("playback", table="media.playback")
     assets = [playback, day, by_account, week, report]

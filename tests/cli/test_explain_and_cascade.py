@@ -247,10 +247,7 @@ def test_the_partitions_of_a_run_are_explained_in_one_line(terminal: Terminal) -
     run = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
         instance=terminal.instance,
         asset_selection=[dg.AssetKey("by_day")],
-        tags={
-            "dagster/asset_partition_range_start": "2026-01-01",
-            "dagster/asset_partition_range_end": "2026-01-02",
-        },
+        tags={"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-01-02"},
     )
     (told,) = explained(terminal, run.run_id)["assets"]
     assert told["captured"][0]["partitions"] == "2"

@@ -36,12 +36,7 @@ def read(folder: Path) -> pa.Table:
     return table.scan().to_arrow().sort_by("event_id")
 
 
-@given(
-    day=st.integers(0, 40),
-    rows=st.integers(0, 3_000),
-    late=st.floats(0, 1),
-    seed=st.integers(0, 2**32),
-)
+@given(day=st.integers(0, 40), rows=st.integers(0, 3_000), late=st.floats(0, 1), seed=st.integers(0, 2**32))
 @settings(max_examples=50, deadline=None)
 def test_any_workload_lands_all_its_rows_once_and_none_in_the_future_or_too_old(
     day: int, rows: int, late: float, seed: int

@@ -37,16 +37,10 @@ def _refuses_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("break_it", "promise"),
-    [
-        (_keeps_what_is_gone, "a target equals a recompute"),
-        (_refuses_everything, "a target that can follow does"),
-    ],
+    [(_keeps_what_is_gone, "a target equals a recompute"), (_refuses_everything, "a target that can follow does")],
 )
 def test_a_target_that_keeps_a_removed_group_or_refuses_it_is_noticed(
-    lake: Lake,
-    monkeypatch: pytest.MonkeyPatch,
-    break_it: Callable[[pytest.MonkeyPatch], None],
-    promise: str,
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, break_it: Callable[[pytest.MonkeyPatch], None], promise: str
 ) -> None:
     history = _history(lake, "merge_groups")
     history.do("delete_copy_on_write", where=("number", 5))

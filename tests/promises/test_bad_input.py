@@ -261,9 +261,7 @@ def test_a_result_that_is_not_a_frame_is_refused(lake: Lake, instance: dg.Dagste
 def test_an_error_in_the_asset_leaves_everything_as_it_was(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.create_playback(events(range(4)))
     asset = incremental_asset(
-        "broken",
-        ips.append(),
-        lambda view: view.changes.withColumn("seconds", F.raise_error(F.lit("no")).cast("long")),
+        "broken", ips.append(), lambda view: view.changes.withColumn("seconds", F.raise_error(F.lit("no")).cast("long"))
     )
     with pytest.raises(Exception, match="no"):
         materialize(pipeline(lake.folder, lake.spark_folder, asset), instance, "broken")

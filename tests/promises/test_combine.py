@@ -117,10 +117,7 @@ def test_each_partition_is_combined_by_itself(lake: Lake, instance: dg.DagsterIn
         (lambda view: view.affected("account"), "added a second time.*weighted for combine"),
         (lambda view: view.source, "added a second time"),
         (lambda view: view.changelog(), "doesn't tell them apart.*on weighted"),
-        (
-            lambda view: view.added.unionByName(view.weighted.drop("_weight")),
-            "doesn't tell them apart.*on weighted",
-        ),
+        (lambda view: view.added.unionByName(view.weighted.drop("_weight")), "doesn't tell them apart.*on weighted"),
         (lambda view: view.weighted.distinct(), "the result's plan has distinct rows"),
     ],
 )

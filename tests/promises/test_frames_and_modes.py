@@ -110,12 +110,7 @@ UNFIT: Sequence[tuple[dict[str, Any], Compute, type[IpsError], str]] = [
     (ips.replace(), lambda a: a.added, FragmentOverwriteError, "replacing all rows.*on added.*on source"),
     (ips.append(), lambda a: a.affected("k"), UnfitFrameError, r"on affected\(k\).*a second time.*on added"),
     (ips.overwrite_partitions(), lambda a: sums(a.source), UnfitFrameError, "on source.*become empty.*on scope"),
-    (
-        ips.merge(on=["k"]),
-        lambda a: a.affected("k", "n"),
-        UnfitFrameError,
-        r"affected\(k, n\).*part of the merge",
-    ),
+    (ips.merge(on=["k"]), lambda a: a.affected("k", "n"), UnfitFrameError, r"affected\(k, n\).*part of the merge"),
     (ips.replace(), lambda a: collected(a.added), FragmentOverwriteError, "replacing all rows.*on added.*on source"),
     (ips.replace(), lambda a: sums(by_name(a)), FragmentOverwriteError, "replacing all rows.*on changes.*on source"),
     (ips.append(), lambda a: a.source, UnfitFrameError, "on source.*a second time.*on added"),
@@ -124,12 +119,7 @@ UNFIT: Sequence[tuple[dict[str, Any], Compute, type[IpsError], str]] = [
 
 @pytest.mark.parametrize(("write", "compute", "error", "match"), mostly_slow(UNFIT, quick=4))
 def test_a_frame_that_does_not_fit_its_write_mode_is_refused_though_rows_were_only_added(  # noqa: PLR0913, PLR0917
-    two: Lake,
-    instance: dg.DagsterInstance,
-    write: dict[str, Any],
-    compute: Compute,
-    error: type[IpsError],
-    match: str,
+    two: Lake, instance: dg.DagsterInstance, write: dict[str, Any], compute: Compute, error: type[IpsError], match: str
 ) -> None:
     always_refused(two, instance, consumer(write, compute), "INSERT INTO lake.media.one VALUES ('x', 5)", error, match)
 

@@ -17,8 +17,7 @@ from tests.support.pipeline import expected_agg, expected_daily, materialize, pi
 
 
 @dg.asset(
-    ins={"daily": ips.incremental()},
-    metadata=ips.append() | ips.table("media.elsewhere", partition_by=["event_date"]),
+    ins={"daily": ips.incremental()}, metadata=ips.append() | ips.table("media.elsewhere", partition_by=["event_date"])
 )
 def elsewhere(daily: ips.IcdcView) -> DataFrame:
     return daily.added

@@ -28,8 +28,7 @@ def icdc_tables(lake: Lake) -> list[str]:
 @pytest.mark.slow
 def test_the_number_of_icdc_tables_stays_bounded_over_many_runs(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(
-        ins={"playback": ips.incremental(), "daily": ips.incremental()},
-        metadata=ips.append() | ips.table("media.both"),
+        ins={"playback": ips.incremental(), "daily": ips.incremental()}, metadata=ips.append() | ips.table("media.both")
     )
     def both(playback: ips.IcdcView, daily: ips.IcdcView) -> DataFrame:
         return playback.changes.unionByName(daily.changes.drop("minutes"))

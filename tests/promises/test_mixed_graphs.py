@@ -71,10 +71,7 @@ def test_assets_of_other_io_managers_work_upstream_and_downstream_of_incremental
         # A Spark session that isn't the IO manager's.
         return lake.session.createDataFrame([(account,) for account in accounts], "account STRING")
 
-    @dg.asset(
-        ins={"known": ips.incremental(), "playback": ips.incremental()},
-        metadata=ips.table("media.of_known"),
-    )
+    @dg.asset(ins={"known": ips.incremental(), "playback": ips.incremental()}, metadata=ips.table("media.of_known"))
     def of_known(known: ips.IcdcView, playback: ips.IcdcView) -> ips.Overwrite:
         return ips.Overwrite(playback.source.join(known.source, "account").select("event_id"), "TRUE")
 

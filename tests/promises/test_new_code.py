@@ -40,10 +40,7 @@ def of_version(code: str, **partitioned_by: dg.PartitionsDefinition[str]) -> dg.
 
 def of_sql(code: str) -> dg.AssetsDefinition:
     @dg.asset(
-        name="coded",
-        code_version=code,
-        deps=[ips.incremental_dep("playback")],
-        metadata=ips.table("media.coded"),
+        name="coded", code_version=code, deps=[ips.incremental_dep("playback")], metadata=ips.table("media.coded")
     )
     def coded(context):  # noqa: ANN001, ANN202  # Dagster reads its annotation, and annotations are texts here
         with ips.capture(context, columns="event_id BIGINT") as icdc:

@@ -311,10 +311,7 @@ def test_statements_that_ignore_removed_rows_are_refused_when_there_are_some(
 
 
 def test_several_upstreams_are_captured_in_one_block(lake: Lake, instance: dg.DagsterInstance) -> None:
-    @dg.asset(
-        deps=[ips.incremental_dep("playback"), ips.incremental_dep("daily")],
-        metadata=ips.table("media.counts"),
-    )
+    @dg.asset(deps=[ips.incremental_dep("playback"), ips.incremental_dep("daily")], metadata=ips.table("media.counts"))
     def counts(context: dg.AssetExecutionContext) -> None:
         with ips.capture(context, "playback", "daily", columns="of STRING, rows BIGINT") as icdc:
             for upstream in icdc.views:

@@ -40,10 +40,7 @@ def test_exactly_the_changed_partitions_run_stage_after_stage(lake: Lake, instan
     rows = days(*range(9))
     lake.create_playback(rows)
 
-    assert follow(definitions, instance) == [
-        ("day+day_agg", key(0), key(8)),
-        ("week", "2025-12-28", "2026-01-04"),
-    ]
+    assert follow(definitions, instance) == [("day+day_agg", key(0), key(8)), ("week", "2025-12-28", "2026-01-04")]
 
     late = days(2, 3, 8, 9, first_id=500)  # the last day is new
     lake.append(late)

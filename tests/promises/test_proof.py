@@ -284,10 +284,7 @@ def test_a_column_that_the_asset_no_longer_makes_is_found(two_sources: Lake, ins
 
 @dg.multi_asset(
     ins=PLAYBACK,
-    outs={
-        "plays": dg.AssetOut(metadata=ips.merge(on=["account"])),
-        "kept": dg.AssetOut(metadata=ips.append()),
-    },
+    outs={"plays": dg.AssetOut(metadata=ips.merge(on=["account"])), "kept": dg.AssetOut(metadata=ips.append())},
 )
 def both_tables(playback: ips.IcdcView) -> tuple[DataFrame, DataFrame]:
     return playback.added.groupBy("account").agg(F.count("*").alias("plays")), playback.added

@@ -76,10 +76,7 @@ def test_dropping_an_icdc_table_keeps_the_upstreams_files(rest_lake: Lake, insta
 
 
 def test_a_server_that_is_gone_is_an_error_and_nothing_is_lost_when_it_is_back(
-    tmp_path: Path,
-    spark_server: ConnectServer,
-    spark_folder: Path,
-    instance: dg.DagsterInstance,
+    tmp_path: Path, spark_server: ConnectServer, spark_folder: Path, instance: dg.DagsterInstance
 ) -> None:
     rows, served = events(range(10)), tmp_path / "served"
     served.mkdir()

@@ -86,8 +86,7 @@ def mailed_days() -> None: ...
 
 
 @dg.asset(
-    ins={"playback": ips.incremental()},
-    metadata=ips.append() | ips.table("media.daily", partition_by=["event_date"]),
+    ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.daily", partition_by=["event_date"])
 )
 def daily_of_one(playback: ips.IcdcView) -> DataFrame:
     return playback.added.where("account = 'a1'").withColumn("minutes", F.lit(0))
@@ -115,10 +114,7 @@ def test_a_table_is_complete_up_to_what_it_consumed_and_late_rows_do_not_move_th
 def test_an_undeclared_input_leaves_completeness_unknown_and_one_without_event_time_does_not_limit_it(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    @dg.asset(
-        ins={"playback": ips.incremental(), "other": ips.incremental()},
-        metadata=ips.table("media.joined"),
-    )
+    @dg.asset(ins={"playback": ips.incremental(), "other": ips.incremental()}, metadata=ips.table("media.joined"))
     def joined(playback: ips.IcdcView, other: ips.IcdcView) -> ips.Overwrite:
         return ips.Overwrite(playback.source.unionByName(other.source), "TRUE")
 

@@ -57,16 +57,8 @@ RULES = {
         "if self._reads(each) == self._reads(scan)",
         "if self._reads(each)[0] == self._reads(scan)[0]",
     ),
-    "rows that came are in the current state": (
-        NEAR,
-        "after(source): [added(source)],",
-        "after(source): [],",
-    ),
-    "rows that went were in the earlier state": (
-        NEAR,
-        "[removed(source)] if loses_rows.get(source) else []",
-        "[]",
-    ),
+    "rows that came are in the current state": (NEAR, "after(source): [added(source)],", "after(source): [],"),
+    "rows that went were in the earlier state": (NEAR, "[removed(source)] if loses_rows.get(source) else []", "[]"),
     "only columns that are equated hold the same values": (
         KEYS,
         "if mine == each and its not in found]",

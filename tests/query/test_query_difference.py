@@ -20,11 +20,7 @@ TWICE = "SELECT a FROM t UNION ALL SELECT a FROM u"
     [
         (BEFORE, BEFORE.lower().replace(" where", "\n-- a comment\nwhere"), []),
         (BEFORE, f"{BEFORE} ORDER BY 1", []),
-        (
-            BEFORE,
-            BEFORE.replace("sum(", "max(seconds) AS longest, sum("),
-            ["column longest is new: MAX(seconds)"],
-        ),
+        (BEFORE, BEFORE.replace("sum(", "max(seconds) AS longest, sum("), ["column longest is new: MAX(seconds)"]),
         (BEFORE, BEFORE.replace("account, sum", "sum"), ["column account is gone"]),
         (
             BEFORE,

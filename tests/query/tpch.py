@@ -36,11 +36,7 @@ UPDATES = {
     "part": {"p_type": "'PROMO ' || p_type", "p_size": "p_size + 1"},
     "partsupp": {"ps_supplycost": "ps_supplycost / 2"},
     "orders": {"o_orderdate": "o_orderdate + 40", "o_orderpriority": "'1-URGENT'"},
-    "lineitem": {
-        "l_quantity": "l_quantity + 1",
-        "l_shipdate": "l_shipdate - 30",
-        "l_suppkey": "l_suppkey % 10 + 1",
-    },
+    "lineitem": {"l_quantity": "l_quantity + 1", "l_shipdate": "l_shipdate - 30", "l_suppkey": "l_suppkey % 10 + 1"},
 }
 
 

@@ -247,10 +247,7 @@ WRONG: dict[str, tuple[Made, str]] = {
         ),
         "isn't grouped by k, d",
     ),
-    "all that touches groups, with them": (
-        lambda f: f["dimension"].join(f["by_id"], "id", "left"),
-        "doesn't decide",
-    ),
+    "all that touches groups, with them": (lambda f: f["dimension"].join(f["by_id"], "id", "left"), "doesn't decide"),
     "what touches no group": (lambda f: f["dimension"].join(f["by_id"], "id", "left_anti"), "doesn't decide"),
     "touched groups with a part of what touched them": (
         lambda f: f["touched"].join(f["part"], "id"),
@@ -300,10 +297,7 @@ WRONG: dict[str, tuple[Made, str]] = {
         lambda f: f["widened"].join(f["dimension"].withColumn("id", F.col("id").cast("short")), "id"),
         "other changed rows",
     ),
-    "a share in a dimension": (
-        sql("SELECT t.*, (SELECT count(*) FROM dimension) AS n FROM touched t"),
-        "a subquery",
-    ),
+    "a share in a dimension": (sql("SELECT t.*, (SELECT count(*) FROM dimension) AS n FROM touched t"), "a subquery"),
 }
 
 
@@ -317,10 +311,7 @@ def test_a_result_that_needs_rows_outside_its_frame_has_a_fault(frames: Frames, 
 
 KEPT: dict[str, tuple[Made, set[str]]] = {
     "as they are": (lambda f: f["added"], {"id", "k", "d", "v"}),
-    "filtered, sorted, joined": (
-        lambda f: f["added"].where("v > 1").join(f["lookup"], "id"),
-        {"id", "k", "d", "v"},
-    ),
+    "filtered, sorted, joined": (lambda f: f["added"].where("v > 1").join(f["lookup"], "id"), {"id", "k", "d", "v"}),
     "lowered": (lambda f: f["added"].withColumn("k", F.lower("k")), {"id", "d", "v"}),
     "cast": (lambda f: f["added"].withColumn("id", F.col("id").cast("string")), {"k", "d", "v"}),
     "widened": (
@@ -342,10 +333,7 @@ KEPT: dict[str, tuple[Made, set[str]]] = {
         set(),
     ),
     "in another case": (sql("SELECT K AS k, V AS id FROM added WHERE ID > 1"), {"k"}),
-    "put together otherwise": (
-        lambda f: f["added"].select("id", "v").unionAll(f["added"].select("v", "id")),
-        set(),
-    ),
+    "put together otherwise": (lambda f: f["added"].select("id", "v").unionAll(f["added"].select("v", "id")), set()),
     "grouped": (sql("SELECT k, max(d) AS d, sum(v) v FROM groups GROUP BY k"), {"k"}),
     "in SQL": (
         sql(

@@ -114,13 +114,7 @@ def check_merge(table: Table, earlier: list[Row], new: list[Row], on: Sequence[s
 
     def merge() -> None:
         merge_rows(
-            table.frame(new),
-            branch,
-            on=on,
-            latest_by=latest_by,
-            keeps_newer=True,
-            gone=[],
-            partition_columns=PARTITION,
+            table.frame(new), branch, on=on, latest_by=latest_by, keeps_newer=True, gone=[], partition_columns=PARTITION
         )
 
     if refused:
@@ -244,10 +238,7 @@ def test_rows_are_removed_by_their_key_and_no_other_row_is(
 
 @examples(6)
 @given(
-    earlier=some_rows,
-    changed=some_rows,
-    extra=st.lists(rows, max_size=1),
-    literals=st.sampled_from([MOST_LITERALS, 0]),
+    earlier=some_rows, changed=some_rows, extra=st.lists(rows, max_size=1), literals=st.sampled_from([MOST_LITERALS, 0])
 )
 def test_partitions_are_replaced_including_those_of_null_and_nan(
     table: Table, earlier: list[Row], changed: list[Row], extra: list[Row], literals: int

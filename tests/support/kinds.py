@@ -228,9 +228,7 @@ KINDS = (
 def kinds(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
     """The assets of all kinds on the lake in ``lake_folder``. They keep as few ICDC tables as possible."""
     manager = ips.IcdcIOManager(
-        catalog=catalog_resource(lake_folder),
-        spark=spark_resource(spark_folder),
-        icdc_keep_last=1,
+        catalog=catalog_resource(lake_folder), spark=spark_resource(spark_folder), icdc_keep_last=1
     )
     sources = [ips.iceberg_asset(name, table=f"media.{name}") for name in SOURCES]
     assets = [*sources, *(kind.asset for kind in KINDS)]

@@ -56,9 +56,7 @@ def week(day_agg: ips.IcdcView) -> DataFrame:
 def partitioned(lake_folder: Path, spark_folder: Path, *more: dg.AssetsDefinition) -> dg.Definitions:
     """The pipeline on the lake in ``lake_folder``, with additional assets."""
     manager = ips.IcdcIOManager(
-        catalog=catalog_resource(lake_folder),
-        spark=spark_resource(spark_folder),
-        icdc_keep_last=1,
+        catalog=catalog_resource(lake_folder), spark=spark_resource(spark_folder), icdc_keep_last=1
     )
     playback = ips.iceberg_asset("playback", table="media.playback")
     assets = [playback, day, day_agg, week, *more]

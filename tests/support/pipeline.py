@@ -98,10 +98,7 @@ def pipeline(
 
 
 def materialize(
-    definitions: dg.Definitions,
-    instance: dg.DagsterInstance,
-    *assets: str,
-    tags: dict[str, str] | None = None,
+    definitions: dg.Definitions, instance: dg.DagsterInstance, *assets: str, tags: dict[str, str] | None = None
 ) -> dg.ExecuteInProcessResult:
     """One run of ``assets``; raises the run's error."""
     job = definitions.resolve_implicit_global_asset_job_def()

@@ -349,9 +349,7 @@ def test_a_consumed_snapshot_kept_by_a_tag_counts_as_expired_if_the_next_one_is_
         assert captured.capture.reason == "needed snapshots of playback have expired"
 
 
-def test_an_expired_rollback_that_cannot_be_continued_starts_over_if_the_input_allows_it(
-    source: Source,
-) -> None:
+def test_an_expired_rollback_that_cannot_be_continued_starts_over_if_the_input_allows_it(source: Source) -> None:
     first, consumed, later = snapshot_ids(source)
     source.table.manage_snapshots().rollback_to_snapshot(first).commit()
     source.table.maintenance.expire_snapshots().by_ids([consumed, later]).commit()

@@ -109,8 +109,7 @@ def looked_up(fact: ips.IcdcView, dimension: DataFrame) -> DataFrame:
 
 
 @dg.asset(
-    ins={"fact": ips.incremental(), "dimension": ips.incremental()},
-    metadata=ips.append() | ips.table("media.joined"),
+    ins={"fact": ips.incremental(), "dimension": ips.incremental()}, metadata=ips.append() | ips.table("media.joined")
 )
 def joined(fact: ips.IcdcView, dimension: ips.IcdcView) -> DataFrame:
     return fact.added.join(_genres(dimension.source), "number", "left").select(*KEY, "genre")
@@ -163,8 +162,7 @@ def whole(fact: ips.IcdcView) -> DataFrame:
 
 
 @dg.asset(
-    ins={"fact": ips.incremental()},
-    metadata=ips.merge(on=["number"], latest_by="at") | ips.table("media.latest"),
+    ins={"fact": ips.incremental()}, metadata=ips.merge(on=["number"], latest_by="at") | ips.table("media.latest")
 )
 def latest(fact: ips.IcdcView) -> DataFrame:
     return fact.added.select("number", "at", "title", "amount")
@@ -308,10 +306,7 @@ def together(context, fact: ips.IcdcView):  # noqa: ANN001, ANN201  # as above
 # Downstream of the assets above
 
 
-@dg.asset(
-    ins={"kept": ips.incremental()},
-    metadata=ips.merge(on=["title"]) | ips.table("media.of_kept"),
-)
+@dg.asset(ins={"kept": ips.incremental()}, metadata=ips.merge(on=["title"]) | ips.table("media.of_kept"))
 def of_kept(kept: ips.IcdcView) -> DataFrame:
     return _groups(kept.affected("title"), "title")
 

@@ -19,9 +19,7 @@ def test_rewritten_but_unchanged_rows_do_not_count_as_removed_for_merge_with_lat
     assert life.coverage.ends == {("latest", "full"): 1, ("latest", "incremental"): 1}
 
 
-def test_partitions_with_rows_become_pending_when_their_upstream_is_recreated_empty(
-    assets: Assets,
-) -> None:
+def test_partitions_with_rows_become_pending_when_their_upstream_is_recreated_empty(assets: Assets) -> None:
     life = Life(assets, ("by_title",))
     life.change(table="fact", operation="append_by_spark", rows=(0, 5))
     life.run(asset="by_title", keys=("a", "b/ c='é'"), by="Dagster")
@@ -92,9 +90,7 @@ def test_rows_that_a_partition_read_before_the_sensor_looked_are_removed_after_a
     life.catch_up()
 
 
-def test_a_group_that_lost_its_maximum_in_one_input_keeps_the_rows_of_an_unchanged_input(
-    assets: Assets,
-) -> None:
+def test_a_group_that_lost_its_maximum_in_one_input_keeps_the_rows_of_an_unchanged_input(assets: Assets) -> None:
     life = Life(assets, ("summed",))
     life.change(table="fact", operation="append_by_spark", rows=(13,))
     life.change(table="other", operation="append_by_spark", rows=(13,))
@@ -131,9 +127,7 @@ def test_after_a_swap_of_column_names_assets_with_rows_by_the_old_names_are_refu
     life.catch_up()
 
 
-def test_an_acceptance_recorded_only_in_the_cursor_is_required_again_after_a_backup_is_restored(
-    assets: Assets,
-) -> None:
+def test_an_acceptance_recorded_only_in_the_cursor_is_required_again_after_a_backup_is_restored(assets: Assets) -> None:
     life = Life(assets, ("united",))
     for table in ("fact", "other"):
         life.change(table=table, operation="append_by_spark", rows=(0, 1))

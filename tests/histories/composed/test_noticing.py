@@ -97,12 +97,7 @@ def run(asset: str, *keys: str) -> Step:
 
 NOTICED: Sequence[tuple[Break, str, tuple[Step, ...], tuple[Step, ...]]] = [
     (unfollowed, "joined", (rows("fact", 0), rows("dimension", 4)), (rows("dimension", 8), run("joined"))),
-    (
-        untouched,
-        "per_genre",
-        (rows("fact", 0, 1), rows("dimension", 4)),
-        (rows("dimension", 5), run("per_genre")),
-    ),
+    (untouched, "per_genre", (rows("fact", 0, 1), rows("dimension", 4)), (rows("dimension", 5), run("per_genre"))),
     (
         unsettled,
         "united",

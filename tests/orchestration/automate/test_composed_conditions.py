@@ -54,10 +54,7 @@ def requested(definitions: dg.Definitions, instance: dg.DagsterInstance) -> set[
 @pytest.mark.parametrize("trigger", [ips.pending(), ips.on_change()], ids=["pending", "on_change"])
 @pytest.mark.parametrize("matches", [AutomationCondition.any_deps_match, AutomationCondition.all_deps_match])
 def test_a_condition_on_upstreams_checks_what_is_pending_for_them(
-    tables: Tables,
-    instance: dg.DagsterInstance,
-    matches: Callable[[Condition], Condition],
-    trigger: Condition,
+    tables: Tables, instance: dg.DagsterInstance, matches: Callable[[Condition], Condition], trigger: Condition
 ) -> None:
     once_done = definitions(tables, trigger & ~matches(ips.pending()))
     assert requested(once_done, instance) == {"daily"}

@@ -114,8 +114,7 @@ def test_an_asset_that_also_reads_an_asset_of_another_run_waits_for_that_run(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(
-        ins={"daily": ips.incremental(), "other": ips.incremental()},
-        metadata=ips.append() | ips.table("media.agg"),
+        ins={"daily": ips.incremental(), "other": ips.incremental()}, metadata=ips.append() | ips.table("media.agg")
     )
     def agg(daily: ips.IcdcView, other: ips.IcdcView) -> object:
         return daily.added.join(other.added)
@@ -131,8 +130,7 @@ def test_an_asset_with_a_missing_input_is_left_out_unless_the_same_run_creates_i
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(
-        ins={"first": ips.incremental(), "other": ips.incremental()},
-        metadata=ips.append() | ips.table("media.agg"),
+        ins={"first": ips.incremental(), "other": ips.incremental()}, metadata=ips.append() | ips.table("media.agg")
     )
     def agg(first: ips.IcdcView, other: ips.IcdcView) -> object:
         return first.added.join(other.added)

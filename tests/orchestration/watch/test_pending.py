@@ -145,9 +145,7 @@ def test_a_small_change_waits_until_enough_is_pending_or_it_is_old(
 ) -> None:
     def requested(condition: dg.AutomationCondition[dg.AssetKey], later: dt.timedelta = dt.timedelta(0)) -> bool:
         result = dg.evaluate_automation_conditions(
-            defs=definitions(tables, condition),
-            instance=instance,
-            evaluation_time=dt.datetime.now(dt.UTC) + later,
+            defs=definitions(tables, condition), instance=instance, evaluation_time=dt.datetime.now(dt.UTC) + later
         )
         return bool(result.get_num_requested(dg.AssetKey("daily")))
 
@@ -265,10 +263,9 @@ def test_the_pending_check_names_rows_for_which_there_is_no_partition(
     tables.append(events(range(3)))
     (check,), cursor = tick(_of(tables, daily), instance, "ips_pending")
     none = "playback has rows for which there is no partition, so every run fails: 2026-01-01"
-    assert (check.passed, check.description) == {
-        "error": (False, none),
-        "ignore": (True, "everything is consumed"),
-    }[policy]
+    assert (check.passed, check.description) == {"error": (False, none), "ignore": (True, "everything is consumed")}[
+        policy
+    ]
     assert tick(_of(tables, daily), instance, "ips_pending", cursor)[0] == []
 
 
