@@ -245,7 +245,7 @@ class Runs:
             return Completion(storage)
         watch = PartitionWatch(storage, self.store, consumer.name, target)
         partitions = running.job_def.asset_layer.asset_graph.get(consumer.key).partitions_def
-        return Completion(self.lake.storage, watch, last_window_end(partitions))
+        return Completion(storage, watch, last_window_end(partitions))
 
     @contextlib.contextmanager
     def writing(self, captured: RunInputs) -> Iterator[None]:
