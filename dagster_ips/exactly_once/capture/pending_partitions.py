@@ -194,7 +194,11 @@ class PartitionWatch:
             line = self._with_consumed(line, tracked)
         elif known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
             states = self._states_ever(line, tracked)
-            for read in (*_being_read(states), self._read_up_to(line.edge, states, slicing)):
+            # A run that had nothing to write leaves no stamp, and may have read less than the last stamp says.
+            consumed: Mapping[str, Watermark | None] = {
+                key: state.committed for key, state in states.items() if state.committed is not None
+            }
+            for read in (*_being_read(states), self._read_up_to(line.edge, states, slicing), consumed):
                 line = with_rows_read(line, known.scanned, source, tracked, read)
         line = self._with_newcomers(line, tracked, source)
         if not slicing.dynamic <= line.dynamic:
