@@ -551,6 +551,49 @@ def test_a_new_column_that_takes_the_place_of_another_name_computes_everything(
         materialize(definitions, instance, "picky")
 
 
+def test_columns_that_change_what_a_query_means_are_followed_even_if_no_row_changed(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    """A run that then consumes nothing has seen the new columns: no later run would know that they are new."""
+    texts = {
+        "within": "SELECT id FROM song WHERE EXISTS (SELECT 1 FROM place WHERE place.of = song.id AND region = 'x')",
+        "both": "SELECT * FROM one UNION ALL SELECT * FROM other",
+        "shared": "SELECT a FROM one NATURAL JOIN other",
+    }
+    tables = {
+        "song": ("id INT, region STRING", "(1, 'x'), (2, 'y'), (3, 'x')"),
+        "place": ("of INT", "(1), (2)"),
+        "one": ("a INT, b INT", "(1, 2), (3, 4)"),
+        "other": ("b INT, c INT", "(2, 7), (4, 3)"),
+    }
+    lake.catalog.create_namespace("media")
+    for name, (columns, rows) in tables.items():
+        lake.sql(f"CREATE TABLE lake.media.{name} ({columns}) USING iceberg")
+        lake.sql(f"INSERT INTO lake.media.{name} VALUES {rows}")
+    made = [ips.sql_asset(name, text, table=f"media.{name}", refresh="incremental") for name, text in texts.items()]
+    sources: Any = [ips.iceberg_asset(name, table=f"media.{name}") for name in tables]
+    definitions = pipeline(lake.folder, lake.spark_folder, *made, *sources)
+
+    def follow() -> dict[str, int]:
+        """Materialize and compare; returns the number of each table's commits."""
+        materialize(definitions, instance, *texts)
+        for name in tables:
+            lake.sql(f"SELECT * FROM lake.media.{name}").createOrReplaceTempView(name)
+        for name, text in texts.items():
+            assert lake.rows(f"media.{name}") == Counter(map(tuple, lake.sql(text).collect())), name
+        return {name: lake.commits(f"media.{name}") for name in texts}
+
+    follow()
+    lake.sql("ALTER TABLE lake.media.place ADD COLUMN region STRING")
+    lake.sql("ALTER TABLE lake.media.other RENAME COLUMN c TO a")
+    lake.sql("ALTER TABLE lake.media.other ALTER COLUMN a FIRST")
+    commits = follow()
+    assert follow() == commits
+    lake.sql("INSERT INTO lake.media.place VALUES (3, 'x')")
+    lake.sql("INSERT INTO lake.media.one VALUES (7, 2)")
+    follow()
+
+
 def test_a_star_in_a_query_means_the_columns_that_its_sources_have_now(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

@@ -71,7 +71,7 @@ class Result:
     partitions have no row. ``looked_up`` are the tables that the frame reads beside its inputs; ``unchanged`` are those
     that were the same as now when each row of the target was looked up in them. ``is_derived`` says that a query's plan
     gave the frame and the write mode for this very change; ``affected`` are the keys to replace, if it replaces keys,
-    and ``may_cancel`` is as in ``Change``.
+    and ``may_cancel`` is as in ``Change``. ``is_due`` says that it is to be written even if no input has a changed row.
     ``own_columns`` are those columns of the frame that are, in every row, an unchanged column of the same name of a
     changed input; ``varying`` are those that depend on the clock or on chance. ``aggregates`` are those that it
     declares for its frame, once they are known.
@@ -90,6 +90,7 @@ class Result:
     is_derived: bool = False
     affected: DataFrame | None = None
     may_cancel: bool = False
+    is_due: bool = False
     own_columns: frozenset[str] = frozenset()
     varying: frozenset[str] = frozenset()
     aggregates: Aggregates | None = None
@@ -155,7 +156,8 @@ class Result:
 
     def changes_nothing(self) -> bool:
         """Whether no input has a changed row, so that there is nothing to write. Never in mode ``full``."""
-        return self.mode is Mode.INCREMENTAL and bool(self.inputs) and all(i.has_no_change() for i in self.inputs)
+        is_of_change = self.mode is Mode.INCREMENTAL and bool(self.inputs) and not self.is_due
+        return is_of_change and all(each.has_no_change() for each in self.inputs)
 
     @property
     def replaces_all(self) -> bool:

@@ -21,9 +21,11 @@ class MaintainedRows:
     """Rows that bring a table up to date if they are written in this mode, as its query's plan determined.
 
     ``affected`` are the distinct keys to replace, if the mode replaces by keys. ``may_cancel`` is as in ``Change``.
+    ``is_due`` says that existing rows may differ from them although no row of a source changed.
     """
 
     frame: DataFrame
     write_mode: WriteMode
     affected: DataFrame | None = None
     may_cancel: bool = False
+    is_due: bool = False

@@ -67,7 +67,7 @@ class QueryRun:
         step = self._step()
         match step.strategy:
             case Strategy.FULL | Strategy.NOTHING:
-                return MaintainedRows(self._everything(), Replace()), step
+                return MaintainedRows(self._everything(), Replace(), is_due=self._is_due), step
             case Strategy.APPEND:
                 return MaintainedRows(self._rows(step).toDF(*self._names), Append()), step
             case Strategy.COMBINE:
@@ -166,6 +166,15 @@ class QueryRun:
         return [name for name in self.views[source].columns if name.lower() in found]
 
     @property
+    def _is_due(self) -> bool:
+        """Whether the query may give other rows than before although no row changed, as its sources' columns did.
+
+        Once such a run has consumed the sources, nothing shows that their columns were others.
+        """
+        are_known = all(view.columns_before is not None for view in self.views)
+        return self.views[0].mode is Mode.INCREMENTAL and are_known and not self._has_same_names
+
+    @cached_property
     def _has_same_names(self) -> bool:
         """Whether the query's names meant the same when the sources were last consumed.
 

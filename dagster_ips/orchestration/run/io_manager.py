@@ -433,6 +433,7 @@ def _result_of(context: dg.OutputContext, lake: LakeCatalog, returned: "Returned
         is_derived=returned.is_derived,
         affected=returned.affected,
         may_cancel=returned.may_cancel,
+        is_due=returned.is_due,
     )
 
 
@@ -567,6 +568,7 @@ class Returned:
     is_derived: bool = False
     affected: "DataFrame | None" = None
     may_cancel: bool = False
+    is_due: bool = False
 
 
 def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_consumer: bool) -> "Returned":
@@ -578,7 +580,14 @@ def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_co
     """
     asset = key.to_user_string()
     if isinstance(obj, MaintainedRows) and isinstance(declared, ByQuery):
-        return Returned(obj.frame, obj.write_mode, is_derived=True, affected=obj.affected, may_cancel=obj.may_cancel)
+        return Returned(
+            obj.frame,
+            obj.write_mode,
+            is_derived=True,
+            affected=obj.affected,
+            may_cancel=obj.may_cancel,
+            is_due=obj.is_due,
+        )
     if is_frame(obj) and not isinstance(declared, ByQuery):
         if not is_consumer:
             require_replacing(key, declared)

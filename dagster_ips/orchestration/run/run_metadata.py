@@ -110,7 +110,7 @@ def _sentence(report: RunReport) -> str:
         )
     if report.publication.superseded_by:
         parts.append("**another run had already published this**, so nothing was written")
-    elif capture.mode is Mode.INCREMENTAL and all(view.is_empty for view in views):
+    elif capture.mode is Mode.INCREMENTAL and all(view.is_empty for view in views) and not report.publication.snapshots:
         parts.append("**no change**, so nothing was written")
     if report.older:
         parts.append(f"**older rows**: {escaped(str(report.older))}")
