@@ -48,6 +48,15 @@ def unchanged(target: TableMetadata | None, read: Mapping[str, LookedUp]) -> fro
     return frozenset(name for name, each in read.items() if _stays_as(before.get(name), each))
 
 
+def are_news(target: TableMetadata | None, read: Mapping[str, LookedUp]) -> bool:
+    """Whether a table of ``read`` has changed since all rows of ``target`` were looked up in it, as ``target`` says.
+
+    It mustn't say so any longer, even if a run writes no row: the table may be rolled back to how it was.
+    """
+    before = _said(target) if target else {}
+    return any(before.get(name) is not None for name in read.keys() - unchanged(target, read))
+
+
 def _state_of(read: LookedUp) -> str | None:
     """What stays the same while neither the rows that are read nor the schema may have changed; None if unknown."""
     change = read.table.ancestry().newest_change

@@ -244,6 +244,39 @@ def test_removed_rows_are_followed_until_the_lookup_changes(lake: Lake, instance
     check(lake)
 
 
+def test_removed_rows_are_refused_after_a_lookup_was_rolled_back_to_what_it_was(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    """Without its other rows, a run found nothing to write. It added nothing that could be subtracted now."""
+
+    @dg.asset(
+        ins={"playback": ips.incremental(), "names": ips.lookup()},
+        metadata=ips.combine(on=["name"], aggregates={"plays": "count(*)"}) | ips.table("media.combined"),
+    )
+    def per_name(playback: ips.IcdcView, names: DataFrame) -> DataFrame:
+        return playback.weighted.join(names, "account").select("name", "_weight")
+
+    lake.create_playback(events(range(6)))
+    lake.sql("SELECT * FROM VALUES ('a0', 'x'), ('a1', 'x') AS (account, name)").writeTo("lake.media.names").create()
+    names = ips.iceberg_asset("names", table="media.names")
+    definitions = pipeline(lake.folder, lake.spark_folder, per_name, names)
+    materialize(definitions, instance, "per_name")
+    (before,) = lake.sql("SELECT snapshot_id FROM lake.media.names.snapshots").collect()
+    lake.sql("DELETE FROM lake.media.names WHERE account = 'a1'")
+    lake.append(events([100]))
+    materialize(definitions, instance, "per_name")
+    commits = lake.commits("media.combined")
+    lake.append(events([103]))
+    materialize(definitions, instance, "per_name")
+    assert lake.commits("media.combined") == commits
+    lake.sql(f"CALL lake.system.rollback_to_snapshot('media.names', {before[0]})")
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 100")
+    with pytest.raises(RemovedRowsError, match=r"looked up in lake\.media\.names"):
+        materialize(definitions, instance, "per_name")
+    materialize(definitions, instance, "per_name", tags=FULL)
+    assert [tuple(row) for row in lake.sql("SELECT name, plays FROM lake.media.combined").collect()] == [("x", 5)]
+
+
 @pytest.mark.slow
 def test_removed_rows_are_refused_once_the_last_partition_of_the_lookup_is_another(
     lake: Lake, instance: dg.DagsterInstance

@@ -44,6 +44,7 @@ from dagster_ips.iceberg.stamps import (
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.spark.branches import Branch, branch_of_run, is_conflict, stamped
 from dagster_ips.spark.targets import set_properties
+from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.state.store import EdgeStore
 
 if TYPE_CHECKING:
@@ -82,9 +83,10 @@ def unchecked(_: Branch) -> None:
 class Publisher:
     """Publishes to one target table by the session's commits.
 
-    ``properties`` are added to the stamps of the snapshots that complete the run's work; ``consent`` is what a person
-    allows the run; ``tell`` is called for each step. If the ``catalog`` has a branch, that is published to instead of
-    ``main``: only those who look at the branch see it, and nothing is announced.
+    ``properties`` are added to the stamps of the snapshots that complete the run's work; if they ``are_news``, such a
+    snapshot is published even if no row changed. ``consent`` is what a person allows the run; ``tell`` is called for
+    each step. If the ``catalog`` has a branch, that is published to instead of ``main``: only those who look at the
+    branch see it, and nothing is announced.
     """
 
     catalog: LakeCatalog
@@ -94,6 +96,7 @@ class Publisher:
     properties: Mapping[str, str] = field(default_factory=dict)
     consent: Consent = field(default_factory=Consent)
     tell: Tell = tell_nobody
+    are_news: bool = False
 
     def publish(
         self, table: str, captures: Sequence[Capture], write: Write, *, consumer: str, check: Check = unchecked
@@ -218,6 +221,9 @@ class Publisher:
         stamp = self.stamp(captures, branch)
         with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
             write(branch, before)
+            if self.are_news:
+                nothing = self.session.table(branch.sql_name).where("FALSE")
+                append_rows(nothing, branch, dedup_on=(), partition_columns=())
         now = self.catalog.load(branch.table, asset=branch.table)
         self._require_branch(now)
         _require_own_work_only(now, branch, before)
@@ -227,7 +233,7 @@ class Publisher:
         if not own:
             require_not_staged(now, branch, asset)
         is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
-        if is_incremental and all(snapshot.changes_no_file for snapshot in own):
+        if is_incremental and not self.are_news and all(snapshot.changes_no_file for snapshot in own):
             self.tell(LogLine.of(Event.SKIP, table=branch.table, reason="the change doesn't affect the table"))
             return False
         self.tell(written(branch, own))

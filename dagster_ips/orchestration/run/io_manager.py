@@ -406,7 +406,8 @@ def _publish(
     )
     made |= lookup_stamps.properties(existing, captured.looked_up, replaces_all=result.replaces_all)
     result = replace(result, unchanged=lookup_stamps.unchanged(existing, captured.looked_up))
-    publisher = replace(publisher, properties={**publisher.properties, **made})
+    are_news = not result.replaces_all and lookup_stamps.are_news(existing, captured.looked_up)
+    publisher = replace(publisher, properties={**publisher.properties, **made}, are_news=are_news)
     if context.has_asset_partitions:
         target = lake.load(table, asset=name)
         partitions = _rows_of(context, target, context.asset_partition_keys)
