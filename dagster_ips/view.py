@@ -335,6 +335,20 @@ class IcdcView:
         """Columns with a default other than null in rows that are older than the column. For SQL assets."""
         return self._captured.source.columns_with_defaults
 
+    @property
+    def columns_with_new_defaults(self) -> frozenset[str]:
+        """Those of ``columns_with_defaults`` that are new, or have a new field, since the upstream was last consumed.
+
+        Rows from before that may have another value in them now. For SQL assets.
+        """
+        since = self._captured.capture.from_exclusive
+        new = self._captured.source.columns_since(since.schema_id if since else None)
+        return frozenset(
+            name
+            for name in self.columns_with_defaults
+            if any(each == name or each.startswith(f"{name}.") for each in new)
+        )
+
     def affected(self, *keys: str) -> DataFrame:
         """All current rows of the upstream whose ``keys`` occur in the change, in added rows or in removed ones.
 

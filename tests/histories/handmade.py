@@ -6,6 +6,7 @@ files for the same row. Source: Iceberg table spec, "Delete Formats", "Manifests
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import time
@@ -94,6 +95,20 @@ def add_column_with_default(table: HistoryTable, name: str, kind: str, default: 
     column |= {"initial-default": default, "write-default": default}
     raw["current-schema-id"] = max(s["schema-id"] for s in raw["schemas"]) + 1
     raw["schemas"].append({**current, "schema-id": raw["current-schema-id"], "fields": [*current["fields"], column]})
+    _replace_metadata(table, raw)
+
+
+def add_field_with_default(table: HistoryTable, column: str, name: str, kind: str, default: Any) -> None:  # noqa: ANN401  # of any type
+    """Add a field of a nested column that has a value in older files (v3)."""
+    raw = table.raw
+    current = next(s for s in raw["schemas"] if s["schema-id"] == raw["current-schema-id"])
+    raw["last-column-id"] += 1
+    field = {"id": raw["last-column-id"], "name": name, "required": False, "type": kind}
+    field |= {"initial-default": default, "write-default": default}
+    fields = copy.deepcopy(current["fields"])
+    next(each for each in fields if each["name"] == column)["type"]["fields"].append(field)
+    raw["current-schema-id"] = max(s["schema-id"] for s in raw["schemas"]) + 1
+    raw["schemas"].append({**current, "schema-id": raw["current-schema-id"], "fields": fields})
     _replace_metadata(table, raw)
 
 

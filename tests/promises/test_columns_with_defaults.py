@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
-from tests.histories.handmade import add_column_with_default
+from tests.histories.handmade import add_column_with_default, add_field_with_default
 from tests.histories.table import HistoryTable, Shape
 from tests.histories.values import Column
 from tests.support.lake import Lake
@@ -134,3 +134,30 @@ def test_a_users_filter_and_join_find_rows_with_a_default_before_and_after_files
             f"CALL lake.system.rewrite_data_files(table => '{source.name}', options => map('rewrite-all', 'true'))"
         )
         lake.sql(f"INSERT INTO {source.sql_name} VALUES (2, 'a'), (3, 'b')")
+
+
+def test_a_new_field_with_a_default_is_in_the_rows_that_a_sql_asset_has_already(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    source = HistoryTable(
+        lake, Shape(version=3), made_of=(Column("id", "int", ()), Column("at", "struct<day: int>", ()))
+    )
+    lake.sql(f"INSERT INTO {source.sql_name} VALUES (1, named_struct('day', 1)), (2, NULL)")
+    texts = {"copied": "SELECT id, at FROM up", "ids": "SELECT id FROM up"}
+    made = [ips.sql_asset(name, text, table=f"media.{name}", refresh="incremental") for name, text in texts.items()]
+    definitions = with_assets(lake, source.name, *made)
+    materialize(definitions, instance, *texts)
+    add_field_with_default(source, "at", "hour", "int", 5)
+    lake.sql(f"REFRESH TABLE {source.sql_name}")
+    lake.sql(f"INSERT INTO {source.sql_name} VALUES (3, named_struct('day', 2, 'hour', 7))")
+    result = materialize(definitions, instance, *texts)
+    lake.sql(f"SELECT * FROM {source.sql_name}").createOrReplaceTempView("up")
+    for name, text in texts.items():
+        assert lake.rows(f"media.{name}") == Counter(map(tuple, lake.sql(text).collect())), name
+    assert lake.sql("SELECT at.hour FROM lake.media.copied WHERE id = 1").collect() == [(5,)]
+    refreshes = {
+        event.asset_key.to_user_string(): event.materialization.metadata["refresh"].value
+        for event in result.get_asset_materialization_events()
+        if event.asset_key
+    }
+    assert refreshes == {"copied": "full", "ids": "append"}

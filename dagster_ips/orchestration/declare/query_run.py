@@ -179,19 +179,25 @@ class QueryRun:
         """Whether the query's names meant the same when the sources were last consumed.
 
         A new column can take the place of one of another table, or of an alias. A column that was moved can take
-        another place where ``*`` lists the columns of a side of a UNION.
+        another place where ``*`` lists the columns of a side of a UNION. If a nested column has a new field with a
+        default, its name means another value.
         """
         before = [view.columns_before for view in self.views]
         known = [shown(names) for names in before if names is not None]
         if len(known) < len(before):
             return False
+        has_defaults = False
+        for source, (names, view) in enumerate(zip(known, self.views, strict=True)):
+            new = view.columns_with_new_defaults
+            has_defaults = has_defaults or bool(new)
+            if not new.isdisjoint(names) and (self._plan.refused is not None or not new.isdisjoint(self._read(source))):
+                return False
         if all(names == shown(view.columns) for names, view in zip(known, self.views, strict=True)):
             return True
-        columns, has_defaults = [], False
+        columns = []
         for names, view in zip(known, self.views, strict=True):
             types = dict(types_of(view.source))
             columns.append([QueryColumn(name, types.get(name, "string")) for name in names])
-            has_defaults = has_defaults or not view.columns_with_defaults <= set(names)
         return self._plan.means_the_same_over(columns, same_columns=has_defaults)
 
     @cached_property
