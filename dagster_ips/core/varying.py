@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _PLACE = "spark_partition_id|input_file_name|input_file_block_start|input_file_block_length"  # a compaction moves rows
-_BY_CHANCE = f"rand|randn|random|randstr|uniform|uuid|shuffle|{_PLACE}"
+_IN_JAVA = "reflect|try_reflect|java_method"  # any method, such as one that gives a random number
+_BY_CHANCE = f"rand|randn|random|randstr|uniform|uuid|shuffle|{_IN_JAVA}|{_PLACE}"
 _CLOCK = "current_date|current_time|current_timestamp|localtimestamp"  # SQL has them without brackets as well
 
 OF_THE_MOMENT = frozenset(("now", "today", "tomorrow", "yesterday"))

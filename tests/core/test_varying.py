@@ -20,6 +20,13 @@ def test_a_plan_shows_strings_that_are_read_as_a_date_or_time_of_the_moment(text
     assert IN_PLANS.search(text)
 
 
+@pytest.mark.parametrize("function", ["reflect", "try_reflect", "java_method"])
+def test_what_a_method_of_java_gives_is_unknown(function: str) -> None:
+    assert IN_PLANS.search(f"filter ({function}(java.util.uuid, randomuuid, true) > a)")
+    assert IN_SQL.search(f"max({function.upper()}('java.util.UUID', 'randomUUID'))")
+    assert not IN_PLANS.search(f"filter ({function}#3 > a)")
+
+
 @pytest.mark.parametrize("function", ["spark_partition_id", "input_file_name", "input_file_block_start"])
 def test_where_a_row_lies_is_left_to_chance(function: str) -> None:
     """A compaction moves rows to other files, and a removed row is read from another one than it was added from."""
