@@ -221,10 +221,12 @@ class Publisher:
         stamp = self.stamp(captures, branch)
         with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
             write(branch, before)
-            if self.are_news:
+        now = self.catalog.load(branch.table, asset=branch.table)
+        if self.are_news and not _has_own(now, branch):
+            with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
                 nothing = self.session.table(branch.sql_name).where("FALSE")
                 append_rows(nothing, branch, dedup_on=(), partition_columns=())
-        now = self.catalog.load(branch.table, asset=branch.table)
+            now = self.catalog.load(branch.table, asset=branch.table)
         self._require_branch(now)
         _require_own_work_only(now, branch, before)
         if others := now.columns_of_other_meaning(before.current_schema_id):
@@ -453,6 +455,10 @@ def _moved_each_time(branch: Branch) -> PublishError:
 def _own_snapshots(target: TableMetadata, branch: Branch) -> tuple[Snapshot, ...]:
     """The attempt's snapshots in ``main``'s history, oldest first."""
     return tuple(s for s in reversed(target.ancestry().snapshots) if is_of_attempt(s, branch.name))
+
+
+def _has_own(target: TableMetadata, branch: Branch) -> bool:
+    return any(is_of_attempt(snapshot, branch.name) for snapshot in target.ancestry(branch.name).snapshots)
 
 
 def _require_own_work_only(now: TableMetadata, branch: Branch, before: TableMetadata) -> None:
