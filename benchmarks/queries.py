@@ -23,7 +23,7 @@ from tests.query.maintained_tables import MaintainedTables, strategy_of, tempora
 from tests.query.tpch_on_spark import made
 from tests.support.lake import Lake
 
-SCALE, SHARES = 20, (0.1, 0.1, 0.1, 1, 10)
+SCALE, SHARES = 10, (0.1, 0.1, 0.1, 1, 10)
 """The scale of TPC-H, and the percentages of rows that change, in this order. Of equal ones, the medians are shown."""
 MEMORY, SPARK = "8g", {"spark.sql.shuffle.partitions": "16"}
 ORDERED = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
