@@ -377,8 +377,7 @@ def keys_since(
     Raises:
         As ``keys_there``.
     """
-    slicing, ancestry = tracked.slicing, source.ancestry(tracked.ref)
-    assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
+    slicing, ancestry = tracked.known_slicing, source.ancestry(tracked.ref)
     column_kinds(source, slicing.upstream_keys.columns)
     found = interval_of(storage, source, since, ancestry)
     if ancestry.head is None or not isinstance(found, Interval) or not is_readable(found):

@@ -99,8 +99,7 @@ class PartitionWatch:
         no change, and neither will a later one. Partitions that were read where no look has gone beyond are left alone:
         the next look sees their stamps.
         """
-        slicing, line = tracked.slicing, known_line(self.store, self.consumer, tracked, self.target)
-        assert slicing is not None  # noqa: S101  # asked for partitioned consumers only
+        slicing, line = tracked.known_slicing, known_line(self.store, self.consumer, tracked, self.target)
         overtaken: dict[Watermark, dict[str, EdgeState]] = {}
         for key, state in self._states(line, slicing, frozenset(partitions)).items():
             to = state.committed
