@@ -60,7 +60,7 @@ def test_a_bug_is_fixed_and_the_fix_is_reverted_while_rows_arrive(
         while stages.command("revert", plan, "--yes").exit_code:
             time.sleep(2)  # while a run is at work on the table
         wait(lambda: stages.rows() == stages.right(bug=True), daemon)
-        assert "Nothing is left" in stages.says("revert", plan, "--yes")
+        assert "nothing is left to revert" in stages.says("revert", plan, "--yes")
 
 
 def test_a_staged_backfill_is_run_by_the_daemon_and_visible_only_after_publishing(
