@@ -222,7 +222,7 @@ class Publisher:
         with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
             write(branch, before)
         now = self.catalog.load(branch.table, asset=branch.table)
-        if self.are_news and not _has_own(now, branch):
+        if self.are_news and not _own_on_branch(now, branch):
             with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
                 nothing = self.session.table(branch.sql_name).where("FALSE")
                 append_rows(nothing, branch, dedup_on=(), partition_columns=())
@@ -231,7 +231,7 @@ class Publisher:
         _require_own_work_only(now, branch, before)
         if others := now.columns_of_other_meaning(before.current_schema_id):
             raise TargetColumnsChangedError(branch.table, asset, others)
-        own = [s for s in now.ancestry(branch.name).snapshots if is_of_attempt(s, branch.name)]
+        own = _own_on_branch(now, branch)
         if not own:
             require_not_staged(now, branch, asset)
         is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
@@ -457,8 +457,9 @@ def _own_snapshots(target: TableMetadata, branch: Branch) -> tuple[Snapshot, ...
     return tuple(s for s in reversed(target.ancestry().snapshots) if is_of_attempt(s, branch.name))
 
 
-def _has_own(target: TableMetadata, branch: Branch) -> bool:
-    return any(is_of_attempt(snapshot, branch.name) for snapshot in target.ancestry(branch.name).snapshots)
+def _own_on_branch(target: TableMetadata, branch: Branch) -> list[Snapshot]:
+    """The attempt's snapshots on its branch, newest first."""
+    return [s for s in target.ancestry(branch.name).snapshots if is_of_attempt(s, branch.name)]
 
 
 def _require_own_work_only(now: TableMetadata, branch: Branch, before: TableMetadata) -> None:
