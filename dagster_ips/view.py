@@ -519,6 +519,7 @@ class IcdcView:
             table=f"{self._catalog}.{self._captured.source.table}",
             icdc_table=self._name_in_plans,
             is_asked=self._taken.is_asked,
+            weighs_live_rows=self._weighs_live_rows,
             began_late=self._captured.began_late,
             is_later_part=self._captured.capture.bite is not None and self._captured.capture.bite.first > 0,
             known=self._known,

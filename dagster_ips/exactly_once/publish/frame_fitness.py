@@ -263,12 +263,14 @@ def require_fit(  # noqa: PLR0913  # all are independent
     match write_mode:
         case Append() as append:
             _require_fragments(table, inputs)
+            _require_no_live_rows(table, inputs)
             _require_nothing_beside_fragments(table, inputs)
             for change in inputs:
                 _require_appendable(table, append, change)
         case Merge(on, latest_by):
             _require_groups_of_one_input(table, inputs)
             _require_nothing_beside_fragments(table, inputs)
+            _require_no_live_rows(table, inputs)
             for change in inputs:
                 _require_groups_of_key(table, on, change)
                 _require_mergeable(table, on, latest_by, change)
@@ -314,6 +316,21 @@ def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:
                     problem="results from its old rows would be added a second time",
                     remedy="Build the frame on added, or on weighted for combine(); or use merge(on=...) or "
                     "overwrite_partitions().",
+                )
+
+
+def _require_no_live_rows(table: str, inputs: Sequence[InputChange]) -> None:
+    """If another table of the step needs the current rows, with weight 0, then ``weighted`` has them for all tables."""
+    for change in inputs:
+        for taken in change.taken:
+            if taken.frame is Frame.WEIGHTED and change.weighs_live_rows:
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=str(taken),
+                    problem="it also has rows that didn't change, because another table of the same step is written "
+                    "with a combine() that needs them, and this write mode would add them again",
+                    remedy="Build the frame on added.",
                 )
 
 

@@ -88,9 +88,10 @@ class InputChange:
     with a second name, it is one for the column of that name, of whichever table. ``may_be_null`` says whether a
     changed row may be null in a column. ``table`` is the upstream's table and ``icdc_table`` the change's, as plans
     show them. ``is_asked`` says that the asset asked which values changed: for ranges, partitions or parameters.
-    ``began_late``: rows from before the consumer's ``start`` were left out. ``is_later_part``: earlier runs have
-    consumed other files of the same change, with the same ``source``. ``types`` are the Iceberg types of the columns
-    that aren't nested. ``known`` is shared by all that one view gives.
+    ``weighs_live_rows``: ``weighted`` also has the current rows, for another table of the step. ``began_late``: rows
+    from before the consumer's ``start`` were left out. ``is_later_part``: earlier runs have consumed other files of the
+    same change, with the same ``source``. ``types`` are the Iceberg types of the columns that aren't nested. ``known``
+    is shared by all that one view gives.
     """
 
     upstream: str
@@ -107,6 +108,7 @@ class InputChange:
     table: str
     icdc_table: str
     is_asked: bool = False
+    weighs_live_rows: bool = False
     began_late: bool = False
     is_later_part: bool = False
     types: Mapping[str, str] = field(default_factory=dict)

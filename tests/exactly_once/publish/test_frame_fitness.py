@@ -80,6 +80,19 @@ def test_a_row_removed_from_one_input_is_not_looked_for_by_a_key_that_is_compute
     require_known(replace(made, inputs=nothing_lost), Merge(("id",)), Mode.INCREMENTAL, table="media.out")
 
 
+@pytest.mark.parametrize("write_mode", [Append(), Merge(("id",))])
+def test_rows_that_did_not_change_are_not_added_again_because_another_table_of_the_step_needs_them(
+    write_mode: WriteMode,
+) -> None:
+    def require(weighted: InputChange) -> None:
+        require_fit(FRAME, write_mode, [weighted], table="media.out", partition_columns=())
+
+    weighted = change(TakenFrame(Frame.WEIGHTED, "__ips_1"), may_remove_rows=False)
+    require(weighted)
+    with pytest.raises(UnfitFrameError, match=r"rows that didn't change.*on added"):
+        require(replace(weighted, weighs_live_rows=True))
+
+
 def check(
     monkeypatch: pytest.MonkeyPatch,
     write_mode: WriteMode,
