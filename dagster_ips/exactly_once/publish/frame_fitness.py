@@ -60,8 +60,12 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
         UnfitFrameError: something in the plan needs rows that the frames leave out, or keys aren't the upstream's.
         UntracedResultError: it is unknown what the result is computed from.
     """
-    if isinstance(write_mode, OverwriteWhere | Replace):
-        return  # computed from source alone, which leaves nothing out
+    if isinstance(write_mode, OverwriteWhere):
+        return  # computed from source alone; which rows it replaces is up to its author
+    if isinstance(write_mode, Replace):
+        # Computed from source alone as well, but it must be from all of it.
+        _is_told([f"{each}. To replace only some rows, return an Overwrite" for each in made.choices], mode, table)
+        return
     for change, taken, fault in made.faults:
         raise UnfitFrameError(
             table=table,
@@ -70,15 +74,7 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
             problem=f"above it, the result's plan has {fault.what}, {_WHY_FAULT[fault.varies]}",
             remedy=_VARYING if fault.varies else _ALLOWED[taken in change.groups],
         )
-    if made.unknown:
-        if mode is Mode.INCREMENTAL:
-            raise UntracedResultError(table=table, problem=made.unknown[0])
-        _LOG.warning(
-            "%s: this run computes everything, but an incremental run would be refused: %s. If the result is right, "
-            "declare that: ips.trusted(because=...).",
-            table,
-            made.unknown[0],
-        )
+    if not _is_told(made.unknown, mode, table):
         return
     _require_lasting_keys(made, write_mode, table)
     if isinstance(write_mode, Combine):
@@ -99,6 +95,24 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
                         remedy=f"{_without(column, write_mode, taken)}Keep {column} as it is in {change.upstream}, and "
                         "give derived values another name; or return an Overwrite of a frame built on source.",
                     )
+
+
+def _is_told(unknown: Sequence[str], mode: Mode, table: str) -> bool:
+    """Whether the plan leaves nothing ``unknown``; only a full run, which computes everything, may go on if it does.
+
+    Raises:
+        UntracedResultError: the run isn't full.
+    """
+    if unknown and mode is Mode.INCREMENTAL:
+        raise UntracedResultError(table=table, problem=unknown[0])
+    if unknown:
+        _LOG.warning(
+            "%s: this run computes everything, but an incremental run would be refused: %s. If the result is right, "
+            "declare that: ips.trusted(because=...).",
+            table,
+            unknown[0],
+        )
+    return not unknown
 
 
 def _without(column: str, write_mode: WriteMode, taken: TakenFrame) -> str:

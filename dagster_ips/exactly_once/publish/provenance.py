@@ -21,18 +21,21 @@ class Provenance:
 
     ``inputs`` have only those of the taken frames that are in its plan; all that were taken if the plan can't be read.
     ``faults`` are operations that need rows which a frame leaves out. ``unknown`` is what the plan doesn't show, as
-    parts of sentences. ``lineage`` is None if the plan can't be read.
+    parts of sentences; ``choices`` is how values of a change may have decided which rows of a source are in the result.
+    ``lineage`` is None if the plan can't be read.
     """
 
     inputs: Sequence[InputChange]
     faults: Sequence[tuple[InputChange, TakenFrame, Fault]] = ()
     unknown: Sequence[str] = ()
+    choices: Sequence[str] = ()
     lineage: Lineage | None = None
 
     def with_all_taken(self, inputs: Sequence[InputChange]) -> Provenance:
         """Assume that inputs which the plan lacks are in the result, with all frames that were taken of them."""
         both = zip(inputs, self.inputs, strict=True)
-        return Provenance([seen if seen.taken else replace(seen, taken=change.taken) for change, seen in both])
+        all_taken = [seen if seen.taken else replace(seen, taken=change.taken) for change, seen in both]
+        return Provenance(all_taken, choices=self.choices)
 
     def keeps(self, column: str, taken: TakenFrame) -> bool:
         """Whether the result's ``column`` is the frame's column of that name, unchanged, wherever the frame is used."""
@@ -66,21 +69,24 @@ def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, s
     except PlanUnreadableError as error:
         return Provenance(inputs, unknown=[f"Spark printed a plan that can't be parsed ({error})"])
     seen = [replace(change, taken=_in_plan(change, found)) for change in inputs]
-    unseen = () if shares_views else _unseen(inputs, found)
+    unseen = [] if shares_views else list(_unseen(inputs, found))
+    collected = [_collected(change, taken) for change, taken in unseen if not change.is_empty]
     own = [f"it reads {table}, the table that it is written to"] if table in found.tables else []
     has_groups = any(taken.leaf("", {}).unit is Unit.GROUP for change in seen for taken in change.taken)
     asked = [
         f"the asset asked which values of {change.upstream} changed (through range, ranges, partitions or parameters), "
-        "and results based on those values may leave out rows of a group"
+        "and results based on those values may leave out rows"
         for change in inputs
-        if change.is_asked and has_groups
+        if change.is_asked
     ]
+    chosen = [_collected(change, taken) for change, taken in unseen if taken.frame is not Frame.SOURCE]
     is_cut = found.has_rdd and not has_only_given_rows(frame)
     cut = ["it contains a checkpoint or an RDD, which doesn't show what its rows were computed from"] if is_cut else []
     opaque = [f"it contains {fault.what}" for fault in found.faults if fault.is_unknown]
     by_mark = {taken.mark: (change, taken) for change in inputs for taken in _all_frames(change)}
     faults = [(*by_mark[f.leaf], f) for f in found.faults if not f.is_unknown and f.leaf in by_mark]
-    return Provenance(seen, faults, [*unseen, *own, *asked, *cut, *dict.fromkeys(opaque)], found)
+    unknown = [*collected, *own, *(asked if has_groups else ()), *cut, *dict.fromkeys(opaque)]
+    return Provenance(seen, faults, unknown, () if shares_views else [*asked, *chosen], found)
 
 
 def _in_plan(change: InputChange, found: Lineage) -> tuple[TakenFrame, ...]:
@@ -97,13 +103,15 @@ def _read_beside(change: InputChange) -> tuple[TakenFrame, TakenFrame]:
     return TakenFrame(Frame.SOURCE, change.table), TakenFrame(Frame.CHANGES, change.icdc_table)
 
 
-def _unseen(inputs: Sequence[InputChange], found: Lineage) -> Iterator[str]:
+def _unseen(inputs: Sequence[InputChange], found: Lineage) -> Iterator[tuple[InputChange, TakenFrame]]:
     """The frames that were taken and have no part in the plan, unless the same was taken again and has."""
     for change in inputs:
         used = [taken for taken in change.taken if taken.mark in found.leaves]
-        for taken in change.taken:
-            if not change.is_empty and not any(taken.holds_same(other) for other in used):
-                yield (
-                    f"the asset took {taken} of {change.upstream}, which isn't in the plan, so values collected from "
-                    "that frame may have gone into the result"
-                )
+        yield from ((change, taken) for taken in change.taken if not any(taken.holds_same(other) for other in used))
+
+
+def _collected(change: InputChange, taken: TakenFrame) -> str:
+    return (
+        f"the asset took {taken} of {change.upstream}, which isn't in the plan, so values collected from that frame "
+        "may have gone into the result"
+    )

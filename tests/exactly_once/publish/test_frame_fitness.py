@@ -99,6 +99,7 @@ def check(
     relation: str,
     *taken: TakenFrame,
     shares_views: bool = False,
+    is_asked: bool = False,
 ) -> None:
     """Check a result that is only the rows of ``relation``, for which a view gave ``taken``."""
     plan = parse_plan(f"Project [id#1 AS __ips_result_0#2]\n+- {relation}")
@@ -106,7 +107,7 @@ def check(
     monkeypatch.setattr(f"{publish}.provenance.result_plan", lambda _: plan)
     monkeypatch.setattr(f"{publish}.frame_fitness.require_condition", lambda *_, **__: None)
     frame: Any = SimpleNamespace(columns=["id"])
-    inputs = [change(*taken, may_remove_rows=False)]
+    inputs = [replace(change(*taken, may_remove_rows=False), is_asked=is_asked)]
     Result(frame, write_mode, Mode.INCREMENTAL, inputs).checked(
         "media.out", (), catalog="lake", shares_views=shares_views
     )
@@ -131,8 +132,19 @@ def test_collected_rows_of_a_change_do_not_replace_all(monkeypatch: pytest.Monke
     with pytest.raises(FragmentOverwriteError, match="added"):
         check(monkeypatch, write_mode, GIVEN, ADDED)
     check(monkeypatch, write_mode, GIVEN, SOURCE)
-    check(monkeypatch, write_mode, UPSTREAM, ADDED)  # which may say what to read of the upstream
     check(monkeypatch, write_mode, GIVEN, ADDED, shares_views=True)  # taken for another table
+
+
+def test_what_changed_may_say_which_rows_are_replaced_but_not_which_of_them_all_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise, a table that is replaced as a whole would lose the rows that didn't change."""
+    check(monkeypatch, OverwriteWhere("id > 0"), UPSTREAM, ADDED, is_asked=True)
+    with pytest.raises(UntracedResultError, match="took added of plays"):
+        check(monkeypatch, Replace(), UPSTREAM, ADDED)
+    with pytest.raises(UntracedResultError, match="asked which values of plays changed"):
+        check(monkeypatch, Replace(), UPSTREAM, is_asked=True)
+    check(monkeypatch, Replace(), UPSTREAM, is_asked=True, shares_views=True)  # maybe asked for another table
 
 
 @pytest.mark.parametrize("write_mode", [*OVERWRITES, Append()])
