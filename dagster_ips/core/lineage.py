@@ -106,7 +106,8 @@ class Lineage:
     or group by group. ``columns`` maps each result column that is an unchanged column of leaves to its origins; for a
     union, to those in each branch. ``tables`` are the other tables that the plan reads. ``weighed`` are the leaves
     whose weight is used for more than being passed on. ``varying`` are the result columns that depend on the clock or
-    on chance. ``has_rdd`` says that some rows come from an RDD, such as a checkpoint.
+    on chance; ``varies_beside`` says that these decide which rows of other tables are used. ``has_rdd`` says that some
+    rows come from an RDD, such as a checkpoint.
     """
 
     leaves: frozenset[str]
@@ -116,6 +117,7 @@ class Lineage:
     tables: frozenset[str]
     weighed: frozenset[str] = frozenset()
     varying: frozenset[str] = frozenset()
+    varies_beside: bool = False
     has_rdd: bool = False
 
     def keeps(self, column: str, *, leaf: str, as_: str) -> bool:
@@ -155,6 +157,7 @@ def lineage(plan: Node, columns: Sequence[str], leaves: Iterable[Leaf]) -> Linea
         frozenset(walk.tables),
         frozenset(walk.weighed),
         frozenset(changing),
+        walk.varies_beside,
         walk.has_rdd,
     )
 
@@ -201,6 +204,7 @@ class _Walk:
         self.tables: set[str] = set()
         self.faults: list[Fault] = []
         self.weighed: set[str] = set()
+        self.varies_beside = False
         self.has_rdd = False
         self._varying: set[str] = set()
         self._shared: dict[str, tuple[Node, _Made]] = {}
@@ -310,6 +314,7 @@ class _Walk:
         text = node.text.lower()
         grouping = node.lists[0].lower() if node.operator == "Aggregate" and len(node.lists) > 1 else ""
         if self.varies(text if node.operator in _DECIDING else grouping):
+            self.varies_beside |= not made.rows
             for name in self._partial(made.rows):
                 what = f"a choice that depends on the clock or on chance ({node.operator}) and differs between runs"
                 self.faults.append(Fault(name, what, varies=True))

@@ -36,3 +36,15 @@ def test_a_source_that_is_no_table_is_something_else_that_the_plan_reads(shown: 
     made = lineage(parse_plan(plan_of(shown)), ["id"], [Leaf("lake.media.plays", "a", Unit.WHOLE)])
     assert not made.leaves
     assert len(made.tables) == 1
+
+
+@pytest.mark.parametrize(("condition", "varies"), [("current_date(Some(UTC))", True), ("d#5", False)])
+def test_what_the_clock_chooses_beside_the_rows_of_a_leaf_is_no_fault_but_told(condition: str, varies: bool) -> None:  # noqa: FBT001  # a parameter
+    plan = f"""Project [id#1 AS __ips_result_0#2]
++- Join Inner, (id#1 = id#3)
+   :- RelationV2[id#1] lake.media.plays lake.media.plays
+   +- Filter (since#4 <= {condition})
+      +- RelationV2[id#3, since#4, d#5] lake.media.rates lake.media.rates"""
+    made = lineage(parse_plan(plan), ["id"], [Leaf("lake.media.plays", "a", Unit.ROW)])
+    assert made.faults == ()
+    assert made.varies_beside == varies

@@ -68,3 +68,14 @@ def test_a_weight_that_is_passed_on_is_the_rows_own(rows: tuple[DataFrame, DataF
 @pytest.mark.parametrize("how", USED)
 def test_a_weight_that_decides_about_rows_or_values_is_detected(rows: tuple[DataFrame, DataFrame], how: str) -> None:
     assert LEAF.name in made_of(USED[how](*rows)).weighed
+
+
+def test_a_choice_of_what_weighed_rows_are_joined_with_by_the_clock_is_detected(
+    rows: tuple[DataFrame, DataFrame],
+) -> None:
+    weighed, _ = rows
+    rates = weighed.sparkSession.sql("SELECT 1 AS id, DATE'2026-01-01' AS since")
+    assert not made_of(weighed.join(rates.where("since > DATE'2020-01-01'"), "id")).varies_beside
+    assert made_of(weighed.join(rates.where("since <= current_date()"), "id")).varies_beside
+    in_sql = "SELECT *, (SELECT max(since) FROM VALUES (DATE'2026-01-01') t(since) WHERE since <= now()) m FROM weighed"
+    assert made_of(weighed.sparkSession.sql(in_sql)).varies_beside

@@ -155,6 +155,17 @@ def _require_lasting_keys(made: Provenance, write_mode: WriteMode, table: str) -
 def _require_weights_as_they_are(made: Provenance, table: str) -> None:
     """A removed row must count as the same row that was added, with the opposite sign."""
     for change in made.inputs:
+        for taken in change.taken if made.varies_beside else ():
+            if taken.frame is Frame.WEIGHTED:
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=str(taken),
+                    problem="the clock or chance decides which rows it is joined with, so removed rows would subtract "
+                    "something else than they once added",
+                    remedy=f"Choose those rows by columns of {change.upstream}, such as a date.",
+                )
+    for change in made.inputs:
         for taken in change.taken:
             if taken.frame is Frame.WEIGHTED and (made.uses_weight(taken) or not made.keeps(WEIGHT, taken)):
                 raise UnfitFrameError(

@@ -47,6 +47,11 @@ class Provenance:
         return self.lineage.varying if self.lineage else frozenset()
 
     @property
+    def varies_beside(self) -> bool:
+        """Whether the clock or chance decides which other rows the changed ones are joined with."""
+        return self.lineage is not None and self.lineage.varies_beside
+
+    @property
     def looked_up(self) -> tuple[str, ...]:
         """The tables that the result reads beside its inputs, as plans show them; none if that is unknown."""
         return tuple(sorted(self.lineage.tables)) if self.lineage else ()

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from dagster_ips.core.aggregates import WEIGHT, parse_aggregate
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.lineage import Lineage
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.spark_plan import parse_plan
-from dagster_ips.core.write_mode import Append, Merge, OverwriteWhere, Replace, WriteMode
+from dagster_ips.core.write_mode import Append, Combine, Merge, OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import FragmentOverwriteError, IpsError, UnfitFrameError, UntracedResultError
 from dagster_ips.exactly_once.publish.frame_fitness import require_fit, require_known
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
@@ -78,6 +79,19 @@ def test_a_row_removed_from_one_input_is_not_looked_for_by_a_key_that_is_compute
         require_known(made, Merge(("id",)), Mode.INCREMENTAL, table="media.out")
     nothing_lost = [replace(each, may_remove_rows=False) for each in inputs]
     require_known(replace(made, inputs=nothing_lost), Merge(("id",)), Mode.INCREMENTAL, table="media.out")
+
+
+def test_rows_that_the_clock_joins_with_weighted_ones_are_refused() -> None:
+    """A row that is removed tomorrow would be subtracted with what it is joined with then."""
+    weighted = TakenFrame(Frame.WEIGHTED, "__ips_1")
+    marks = frozenset([weighted.mark])
+    counted = Combine(("id",), (parse_aggregate("n", "count(*)"),))
+    columns = {WEIGHT: frozenset([(weighted.mark, WEIGHT)])}
+    made = Provenance([change(weighted)], lineage=Lineage(marks, marks, columns, (), frozenset()))
+    require_known(made, counted, Mode.FULL, table="media.out")
+    by_clock = replace(made, lineage=replace(made.lineage, varies_beside=True))  # type: ignore[type-var]  # it has one
+    with pytest.raises(UnfitFrameError, match="the clock or chance decides which rows it is joined with"):
+        require_known(by_clock, counted, Mode.FULL, table="media.out")
 
 
 @pytest.mark.parametrize("write_mode", [Append(), Merge(("id",))])
