@@ -262,8 +262,17 @@ def require_followed(inputs: Sequence[InputChange], made: Provenance, write_mode
             # An input that is read in parts has the same source in all of them.
             is_followed = change.upstream in joined or (change.is_later_part and bool(seen.taken))
             is_followed |= any(t.frame is not Frame.SOURCE for t in seen.taken)
-        if not is_followed and not change.has_no_change():
+        if not is_followed and not (change.has_no_change() and _keeps_its_rows(seen, write_mode)):
             raise UnfollowedChangeError(table, change.upstream, is_only_input=len(inputs) == 1)
+
+
+def _keeps_its_rows(seen: InputChange, write_mode: WriteMode) -> bool:
+    """Whether combine() finds all rows of a source again that it joined with, also where ``on_removed`` ignores some.
+
+    Their results stay, but a removed row of another input couldn't be subtracted from them any more.
+    """
+    is_joined = isinstance(write_mode, Combine) and bool(seen.taken)
+    return not (is_joined and seen.ignores_removed and seen.may_remove_rows and not seen.removed.isEmpty())
 
 
 def require_fit(  # noqa: PLR0913  # all are independent

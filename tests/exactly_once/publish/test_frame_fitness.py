@@ -16,8 +16,14 @@ from dagster_ips.core.lineage import Lineage
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.spark_plan import parse_plan
 from dagster_ips.core.write_mode import Append, Combine, Merge, OverwriteWhere, Replace, WriteMode
-from dagster_ips.errors import FragmentOverwriteError, IpsError, UnfitFrameError, UntracedResultError
-from dagster_ips.exactly_once.publish.frame_fitness import require_fit, require_known
+from dagster_ips.errors import (
+    FragmentOverwriteError,
+    IpsError,
+    UnfitFrameError,
+    UnfollowedChangeError,
+    UntracedResultError,
+)
+from dagster_ips.exactly_once.publish.frame_fitness import require_fit, require_followed, require_known
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
 from dagster_ips.exactly_once.publish.provenance import Provenance
 from dagster_ips.exactly_once.publish.result_writer import Result
@@ -79,6 +85,25 @@ def test_a_row_removed_from_one_input_is_not_looked_for_by_a_key_that_is_compute
         require_known(made, Merge(("id",)), Mode.INCREMENTAL, table="media.out")
     nothing_lost = [replace(each, may_remove_rows=False) for each in inputs]
     require_known(replace(made, inputs=nothing_lost), Merge(("id",)), Mode.INCREMENTAL, table="media.out")
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_combine_refuses_to_lose_rows_that_it_joined_with_even_if_removals_are_ignored(*, is_empty: bool) -> None:
+    """The removed row of another input would be subtracted as if it had been joined with none."""
+    weighted, source = TakenFrame(Frame.WEIGHTED, "__ips_1"), TakenFrame(Frame.SOURCE, "__ips_2")
+    nothing: Any = SimpleNamespace(isEmpty=lambda: True)
+    net: Any = SimpleNamespace(rows=nothing)
+    gone: Any = SimpleNamespace(isEmpty=lambda: is_empty)
+    title = change(source, upstream="title")
+    title = replace(title, ignores_removed=True, make_net=lambda: net, make_removed=lambda: gone)
+    made = Provenance([change(weighted), title])
+
+    def require(write_mode: WriteMode) -> None:
+        require_followed(made.inputs, made, write_mode, table="media.out")
+
+    require(Append())
+    with nullcontext() if is_empty else pytest.raises(UnfollowedChangeError, match="rows of title changed"):
+        require(Combine(("id",), (parse_aggregate("n", "count(*)"),)))
 
 
 def test_rows_that_the_clock_joins_with_weighted_ones_are_refused() -> None:
