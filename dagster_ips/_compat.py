@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -263,6 +264,16 @@ def has_value(result: dg.MaterializeResult[Any]) -> bool:
     from dagster._core.definitions.utils import NoValueSentinel  # noqa: PLC0415  # not needed by those who only want Spark
 
     return result.value is not NoValueSentinel
+
+
+def select_every_output(context: dg.AssetExecutionContext, assets: dg.AssetsDefinition) -> None:
+    """Let a context to call the function of ``assets`` with say that all outputs are selected (dagster 1.13.27).
+
+    Only the context of a step knows which ones are, so a function that asks for them could not be called otherwise.
+    """
+    names = frozenset(output.name for output in assets.node_def.output_defs)
+    own: Any = context.op_execution_context
+    own._step_execution_context = SimpleNamespace(selected_output_names=names)  # noqa: SLF001  # there is no public way
 
 
 def wrap_function(assets: dg.AssetsDefinition, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

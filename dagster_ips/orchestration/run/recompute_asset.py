@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from dagster_ips._compat import select_every_output
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.write_mode import Append, Combine, Merge, WriteMode
 from dagster_ips.errors import OutputTypeError, UnprovableError
@@ -188,25 +190,37 @@ def _called(asset: Asset, values: Mapping[str, Any], partitions: Sequence[str], 
         partition_key=partitions[0] if len(partitions) == 1 else None,
     )
     with built as running:
-        result = asset.definition(running, **values)
+        select_every_output(running, asset.definition)
+        result = _awaited(asset.definition(running, **values))
         outputs = dict(_outputs(asset.definition, result))
     if asset.consumer.key not in outputs:
         raise OutputTypeError(asset=asset.consumer.name, found="nothing")
     return outputs[asset.consumer.key]
 
 
+def _awaited(result: Any) -> object:  # noqa: ANN401  # whatever the function returned
+    """The result of a function, also of an async one; what an async generator yields is a tuple."""
+    if inspect.isasyncgen(result):
+        return asyncio.run(_all_of(result))
+    return asyncio.run(result) if inspect.iscoroutine(result) else result
+
+
+async def _all_of(results: AsyncIterator[object]) -> tuple[object, ...]:
+    return tuple([each async for each in results])
+
+
 def _outputs(assets: dg.AssetsDefinition, result: object) -> Iterator[tuple[dg.AssetKey, object]]:
+    """What was returned for each asset; results of checks, which may stand anywhere among them, are left out."""
     keys = assets.node_keys_by_output_name
     names = [output.name for output in assets.node_def.output_defs if output.name in keys]
-    several = inspect.isgenerator(result) or (isinstance(result, tuple) and len(names) > 1)
+    is_tuple = isinstance(result, tuple) and not isinstance(result, dg.MaterializeResult)  # It is a tuple, too.
+    several = is_tuple or inspect.isgenerator(result)
     items: list[Any] = list(result) if several else [result]  # type: ignore[call-overload]  # just checked
-    for index, item in enumerate(items):
+    for index, item in enumerate(each for each in items if not isinstance(each, dg.AssetCheckResult)):
         match item:
             case dg.Output():
                 yield keys[item.output_name], item.value
             case dg.MaterializeResult():
                 yield item.asset_key or keys[names[index]], item.value
-            case dg.AssetCheckResult():
-                pass
             case _:
                 yield keys[names[index]], item
