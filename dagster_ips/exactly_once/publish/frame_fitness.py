@@ -500,12 +500,16 @@ def _require_whole_partitions(table: str, partition_columns: Sequence[str], chan
         is_every_row = change.is_whole and not taken.by_transform
         is_whole = is_every_row or (taken.keys and set(taken.keys) <= set(partition_columns))
         if taken.frame is not Frame.SOURCE and not is_whole:
-            columns = ", ".join(partition_columns) or "no column"
+            columns = ", ".join(partition_columns)
             raise FragmentOverwriteError(
                 table=table,
                 frame=str(taken),
-                replaced=f"whole partitions ({columns})",
-                remedy=f"Build the frame on affected({columns}), or use append or merge.",
+                replaced=f"whole partitions ({columns or 'no column'})",
+                remedy=f"Build the frame on affected({columns}), or use append or merge."
+                if columns
+                else "The table exists, but isn't partitioned by plain columns: ALTER TABLE ... ADD PARTITION FIELD "
+                "... does that, and a run with the tag dagster_ips/mode=full rewrites its files. Or use append or "
+                "merge.",
             )
 
 

@@ -15,7 +15,15 @@ from dagster_ips.core.capture import Mode
 from dagster_ips.core.lineage import Lineage
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.spark_plan import parse_plan
-from dagster_ips.core.write_mode import Append, Combine, Merge, OverwriteWhere, Replace, WriteMode
+from dagster_ips.core.write_mode import (
+    Append,
+    Combine,
+    Merge,
+    OverwritePartitions,
+    OverwriteWhere,
+    Replace,
+    WriteMode,
+)
 from dagster_ips.errors import (
     FragmentOverwriteError,
     IpsError,
@@ -27,6 +35,7 @@ from dagster_ips.exactly_once.publish.frame_fitness import require_fit, require_
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
 from dagster_ips.exactly_once.publish.provenance import Provenance
 from dagster_ips.exactly_once.publish.result_writer import Result
+from dagster_ips.iceberg.affected_partitions import AffectedPartitions
 
 FRAME: Any = None  # a merge's frame isn't looked at
 
@@ -85,6 +94,14 @@ def test_a_row_removed_from_one_input_is_not_looked_for_by_a_key_that_is_compute
         require_known(made, Merge(("id",)), Mode.INCREMENTAL, table="media.out")
     nothing_lost = [replace(each, may_remove_rows=False) for each in inputs]
     require_known(replace(made, inputs=nothing_lost), Merge(("id",)), Mode.INCREMENTAL, table="media.out")
+
+
+def test_what_to_do_about_a_table_that_lacks_the_partitions_to_replace_is_said() -> None:
+    scope = change(TakenFrame(Frame.SCOPE, "__ips_1", ("day",)))
+    scope = replace(scope, partitions=AffectedPartitions((), frozenset()))
+    require_fit(FRAME, OverwritePartitions(), [scope], table="media.out", partition_columns=("day",))
+    with pytest.raises(FragmentOverwriteError, match="ADD PARTITION FIELD"):
+        require_fit(FRAME, OverwritePartitions(), [scope], table="media.out", partition_columns=())
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
