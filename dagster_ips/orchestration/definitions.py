@@ -349,7 +349,7 @@ def _outside(specs: Sequence[dg.AssetSpec], managers: Mapping[str, IcdcIOManager
 
 
 def _with_backfill_policy(assets: dg.AssetsDefinition) -> dg.AssetsDefinition:
-    """Let one run compute all partitions by default; an asset's function needn't know how many a run computes."""
+    """Let one run compute all partitions by default, if the user didn't say how many: a run for each costs more."""
     if assets.partitions_def is None or assets.backfill_policy is not None:
         return assets
     return assets.with_attributes(backfill_policy=dg.BackfillPolicy.single_run())
