@@ -325,6 +325,27 @@ def test_each_partition_is_proved_at_the_snapshots_it_was_computed_from(
     assert not found["day_agg"].passed
 
 
+@pytest.mark.slow
+def test_a_partition_is_proved_alone_if_each_run_computes_a_single_one(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(
+        partitions_def=day.partitions_def,
+        backfill_policy=dg.BackfillPolicy.multi_run(max_partitions_per_run=1),
+        ins=PLAYBACK,
+        metadata=ips.replace() | ips.table(partition_by=["event_date"]) | {"partition_expr": "event_date"},
+    )
+    def longest(playback: ips.IcdcView) -> DataFrame:
+        return playback.source.orderBy(F.desc("seconds"), "event_id").limit(1)
+
+    lake.create_playback(events(range(9)) + events(range(9, 18), day=1))
+    for number in (0, 1):
+        run(lake, instance, longest, **{"dagster/partition": key(number)})
+    found = proved(lake, instance, longest)["longest"]
+    assert found.passed, found.description
+    assert found.metadata["rows compared"].value == 2
+
+
 @pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("seed", mostly_slow(range(3)))
 def test_a_sample_can_hold_a_partition_that_the_table_lost_and_that_no_input_is_partitioned_by(

@@ -65,7 +65,7 @@ class StageValidator:
         if claim is None:
             return self._untold(stage, uncompared)
         asset = self._asset(known)
-        parts, untold = prover.parts(claim, begun, each_alone=asset.asks_for_context)
+        parts, untold = prover.parts(claim, begun, each_alone=asset.sees_one_partition)
         uncompared |= {key or "": _why(error) for key, error in untold.items()}
         found: dict[str, RowChanges] = {}
         examples: list[Example] = []

@@ -235,7 +235,7 @@ class _Proof:
         begun = claim.begun if consumer.is_partitioned else (None,)
         sample = self.sample.at_least(_LEAST_ROWS, of=claim.rows)
         chosen = sample.of(begun, claim.recent) if consumer.is_partitioned else [None]
-        parts, untold = prover.parts(claim, chosen, each_alone=self.asset.asks_for_context)
+        parts, untold = prover.parts(claim, chosen, each_alone=self.asset.sees_one_partition)
         if untold and not parts:
             return unknown(f"Not proved: {next(iter(untold.values()))}")
         within = sample.within(chosen=len(chosen), of=len(begun)) if consumer.is_partitioned else sample

@@ -49,10 +49,11 @@ class Asset:
         return sorted(node.required_resource_keys)
 
     @property
-    def asks_for_context(self) -> bool:
-        """Whether its function takes a context, which tells which partitions a run computes."""
+    def sees_one_partition(self) -> bool:
+        """Whether its function may rely on a single partition: its context tells which, or each run has only one."""
         node: Any = self.definition.node_def
-        return bool(node.compute_fn.has_context_arg())
+        policy = self.definition.backfill_policy
+        return bool(node.compute_fn.has_context_arg()) or (policy is not None and policy.max_partitions_per_run == 1)
 
 
 @dataclass(frozen=True)
