@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dagster_ips.core.size_text import counted
 
+_OF_AGGREGATES_OR_QUERY = re.compile(r"(?P<version>.*)\+(?P<kind>combine|query):[0-9a-f]{8}", re.DOTALL)
 _MOST_CODES = 5
 _MOST_SHOWN = 20
 
@@ -163,16 +165,27 @@ class OlderRows:
 
 
 def _made_by(codes: Sequence[str], code: str | None) -> str:
-    version, _, declared = (code or "").partition("+")
-    if _is_of_aggregates_or_query(code) and all(each.partition("+")[0] == version for each in codes):
-        other = "other aggregates or keys" if declared.startswith("combine") else "another query"
+    version, kind = _parts_of(code)
+    if kind and all(_parts_of(each)[0] == version for each in codes):
+        other = "other aggregates or keys" if kind == "combine" else "another query"
         return f"it has rows computed with {other} than the asset has now"
     return f"it has rows from code version {', '.join(codes)}, and the current version is {code}"
 
 
 def _is_of_aggregates_or_query(code: str | None) -> bool:
     """Whether the rows must all come from one version of the code: those of combine() or of a query do."""
-    return "+" in (code or "")
+    return bool(_parts_of(code)[1])
+
+
+def _parts_of(code: str | None) -> tuple[str, str]:
+    """The version that the asset declares, and whether combine() or a query follows, as ``code_of`` puts them together.
+
+    Example:
+        >>> _parts_of("1.2+g3f2a+query:0d5e7a12"), _parts_of("1.2+g3f2a")
+        (('1.2+g3f2a', 'query'), ('1.2+g3f2a', ''))
+    """
+    found = _OF_AGGREGATES_OR_QUERY.fullmatch(code or "")
+    return (found["version"], found["kind"]) if found else (code or "", "")
 
 
 def older_rows(
@@ -189,6 +202,8 @@ def older_rows(
     Example:
         >>> str(older_rows({None: Making(("1",))}, "2", {}))
         'it has rows from code version 1, and the current version is 2. To recompute everything, ...'
+        >>> str(older_rows({None: Making(("1.0+g1",))}, "1.0+g2", {}))
+        'it has rows from code version 1.0+g1, and the current version is 1.0+g2. To recompute everything, ...'
     """
     codes: dict[str, None] = {}
     declarations: dict[str, None] = {}
