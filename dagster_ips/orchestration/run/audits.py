@@ -13,6 +13,7 @@ import dagster as dg
 from dagster_ips.errors import AuditError, DeclarationError
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.declare.consumers import executable_assets
+from dagster_ips.orchestration.run.run_metadata import PUBLISHED, of_run
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame
@@ -150,6 +151,8 @@ def _evaluated(function: Audited, rows: "DataFrame", *, blocking: bool) -> dg.As
 
 def _found_in_this_run(context: dg.AssetCheckExecutionContext, key: dg.AssetCheckKey) -> dg.AssetCheckResult | None:
     """The audit's result before publishing, if that was in the same run, because the rows are the same."""
+    if not _has_published(context, key.asset_key):
+        return None
     for record in context.instance.event_log_storage.get_asset_check_execution_history(key, limit=1):
         event = record.event.dagster_event if record.event else None
         evaluated = dg.DagsterEventType.ASSET_CHECK_EVALUATION
@@ -159,3 +162,12 @@ def _found_in_this_run(context: dg.AssetCheckExecutionContext, key: dg.AssetChec
                 passed=found.passed, severity=found.severity, description=found.description, metadata=found.metadata
             )
     return None
+
+
+def _has_published(context: dg.AssetCheckExecutionContext, asset: dg.AssetKey) -> bool:
+    """Whether the run published rows. If it didn't, an attempt that was retried may have audited others."""
+    for record in context.instance.fetch_materializations(asset, limit=1).records:
+        made = record.asset_materialization
+        is_told = made is not None and not {PUBLISHED, of_run(PUBLISHED)}.isdisjoint(made.metadata)
+        return is_told and record.run_id == context.run.run_id
+    return False

@@ -27,6 +27,7 @@ from dagster_ips.orchestration.run.cascade_tag import links
 from dagster_ips.orchestration.run.runs import RunInputs
 from dagster_ips.view import IcdcView
 
+PUBLISHED = "published snapshot"
 _MOST_PARTITIONS = 50
 
 
@@ -243,5 +244,5 @@ def _written(report: RunReport) -> dict[str, Any]:
         "bytes added": sum(int(s.summary.get("added-files-size", 0)) for s in written),
     }
     if written:
-        shown["published snapshot"] = str(written[-1].snapshot_id)
+        shown[PUBLISHED] = str(written[-1].snapshot_id)
     return shown
