@@ -33,6 +33,7 @@ _CONSTANT = {"LocalRelation", "OneRowRelation", "Range", "CTERelationRef", "Logi
 _LIMITS = {"GlobalLimit": "limit", "LocalLimit": "limit", "Offset": "offset", "Tail": "tail", "Sample": "sample"}
 # Not every generator depends on one row alone: one written in Python may remember earlier rows.
 _GENERATORS = re.compile(r"Generate (?:explode|posexplode|inline|stack|json_tuple|variant_explode)\(")
+_SUBQUERIES = re.compile(r"(?:scalar-subquery|exists|list)#\d+")  # a plan doesn't say which is which
 _NUMBERING = re.compile(r"monotonically_increasing_id\(\)(?!#)")  # not a column of that name
 _DECIDING = {"Filter", "Join", "LateralJoin", "Window", "Deduplicate", "Generate"}
 _WITHOUT_EXPRESSIONS = {
@@ -220,14 +221,16 @@ class _Walk:
     def visit(self, node: Node) -> _Made:
         """The inputs of the part of the plan that has ``node`` at its top."""
         made = self._leaf(node) or self._combined(node)
-        self._follow_varying(node, made)
         for subquery in node.subqueries:
             inner = self.visit(subquery)
             for name in inner.rows:
                 self.fault(name, "a subquery in an expression")
             for generator in _unknown_generators(subquery):
                 self._refuse(generator, made.rows)
+            if any(self.varies(token) for token in _order(subquery) or ()):
+                self._varying.update(_SUBQUERIES.findall(node.text.lower()))
             made = replace(made, rows=made.rows | inner.rows, leaves=made.leaves | inner.leaves)
+        self._follow_varying(node, made)
         return made
 
     def _leaf(self, node: Node) -> _Made | None:

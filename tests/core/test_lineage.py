@@ -48,3 +48,14 @@ def test_what_the_clock_chooses_beside_the_rows_of_a_leaf_is_no_fault_but_told(c
     made = lineage(parse_plan(plan), ["id"], [Leaf("lake.media.plays", "a", Unit.ROW)])
     assert made.faults == ()
     assert made.varies_beside == varies
+
+
+@pytest.mark.parametrize(("value", "is_fault"), [("current_date(Some(UTC))", True), ("1", False)])
+def test_a_choice_by_a_subquery_that_depends_on_the_clock_is_a_fault(value: str, is_fault: bool) -> None:  # noqa: FBT001  # a parameter
+    plan = f"""Project [id#1 AS __ips_result_0#2]
++- Filter (d#3 < scalar-subquery#4 [])
+   :  +- Project [{value} AS today#5]
+   :     +- OneRowRelation
+   +- RelationV2[id#1, d#3] lake.media.plays lake.media.plays"""
+    made = lineage(parse_plan(plan), ["id"], [Leaf("lake.media.plays", "a", Unit.ROW)])
+    assert [fault.varies for fault in made.faults] == [True] * is_fault

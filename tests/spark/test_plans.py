@@ -280,6 +280,11 @@ WRONG: dict[str, tuple[Made, str]] = {
     ),
     "chosen by the clock": (lambda f: f["added"].where(F.current_date() > F.col("d")), "depends on the clock"),
     "chosen by chance": (lambda f: f["added"].withColumn("r", F.rand()).where("r < 0.5").drop("r"), "on chance"),
+    "chosen by the clock in a subquery": (sql("SELECT * FROM added WHERE d < (SELECT current_date())"), "the clock"),
+    "chosen by the clock among others": (
+        sql("SELECT * FROM added WHERE d IN (SELECT d FROM (SELECT current_date() AS d UNION ALL SELECT NULL))"),
+        "the clock",
+    ),
     "chosen by chance in one part": (
         sql("SELECT * FROM (SELECT id, 1.0D AS r FROM added UNION ALL SELECT id, rand() FROM others) WHERE r > 0.5"),
         "on chance",
