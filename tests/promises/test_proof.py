@@ -483,6 +483,15 @@ def test_a_proof_that_cannot_be_made_is_refused_at_load(
         load()
 
 
+def test_trusted_on_an_asset_that_cannot_be_proved_is_refused_with_what_to_remove() -> None:
+    @dg.asset(metadata=ips.table("media.plain") | ips.trusted(because="it is simple"))
+    def plain() -> DataFrame: ...
+
+    manager = ips.IcdcIOManager(catalog=ips.IcebergCatalog(folder="unused"), spark=ips.LocalSparkConnect())
+    with pytest.raises(DeclarationError, match=r"reads nothing incrementally.*or trusted\(\.\.\.\) from its metadata"):
+        ips.with_incremental(dg.Definitions(assets=[plain], resources={"io_manager": manager}))
+
+
 class Factor(dg.ConfigurableResource):  # type: ignore[type-arg]  # the value is the resource itself
     factor: int
 

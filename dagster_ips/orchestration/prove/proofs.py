@@ -38,6 +38,7 @@ from dagster_ips.orchestration.watch.pending_checks import Never
 from dagster_ips.spark.comparison import alike, columns_of_one, compare, floating, rows_outside
 
 PROOF = "dagster_ips/proof"
+_OR_TRUSTED = ", or trusted(...) from its metadata, which adds one"
 _LEAST_ROWS = 1000
 _SAID = 500
 
@@ -143,19 +144,19 @@ def _asset(
     managers: Mapping[str, IcdcIOManager],
 ) -> Asset:
     if key not in by_key:
-        _refuse(
-            key, "it has a proof, but these definitions have no such asset to run.", "Correct the key in proof(...)."
-        )
+        problem = "it has a proof, but these definitions have no such asset to run."
+        _refuse(key, problem, f"Correct the key in proof(...){_OR_TRUSTED}.")
     assets = by_key[key]
     if captures_by_itself(assets, key):
         problem = "it is written by its own statements, which return nothing to compare."
-        _refuse(key, problem, "Remove its proof; a plain asset_check can compare its table with a query.")
+        remedy = f"Remove its proof{_OR_TRUSTED}; a plain asset_check can compare its table with a query."
+        _refuse(key, problem, remedy)
     manager = assets.get_io_manager_key_for_asset_key(key)
     consumers = consumers_of(assets, metadata, managers[manager].namespace) if manager in managers else ()
     found = [each for each in consumers if each.key == key]
     if not found:
         problem = "it has a proof, but it reads nothing incrementally, so every run recomputes it anyway."
-        _refuse(key, problem, "Remove its proof.")
+        _refuse(key, problem, f"Remove its proof{_OR_TRUSTED}.")
     return Asset(assets, found[0], manager)
 
 
