@@ -7,6 +7,7 @@ from collections import Counter
 import dagster as dg
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
 from dagster_ips.errors import FrameColumnsError, UnknownColumnError
@@ -122,6 +123,40 @@ def test_a_new_key_column_that_no_row_has_yet_recomputes_the_table_or_is_refused
     with pytest.raises(UnknownColumnError, match=r"has no column 'seconds'.*stay beside the rows that replace them"):
         by("seconds")
     assert rows(lake, "event_id") == [(1,)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_in_some", [False, True])
+def test_partitions_are_not_replaced_by_a_new_column_that_existing_rows_lack(
+    lake: Lake, instance: dg.DagsterInstance, *, is_in_some: bool
+) -> None:
+    def by(*columns: str, beside: F.Column | None = None, **tags: str) -> None:
+        @dg.asset(
+            name="shaped",
+            ins={"playback": ips.incremental()},
+            metadata=ips.overwrite_partitions() | ips.table("media.shaped", partition_by=columns),
+        )
+        def shaped(playback: ips.IcdcView) -> DataFrame:
+            more = [] if beside is None else [beside]
+            return playback.affected(*columns).groupBy(*columns).agg(F.count("*").alias("count"), *more)
+
+        materialize(pipeline(lake.folder, lake.spark_folder, shaped), instance, "shaped", tags=tags)
+
+    lake.create_playback(events([1, 2]))
+    by("event_date")
+    lake.append(events([3]))
+    lake.sql("ALTER TABLE lake.media.shaped ADD COLUMN account string")
+    if is_in_some:
+        lake.append(events([11], day=1))
+        by("event_date", beside=F.max("account").alias("account"))
+        lake.append(events([12], day=1))
+    lake.sql("ALTER TABLE lake.media.shaped ADD PARTITION FIELD account")
+    with pytest.raises(UnknownColumnError, match=r"has no column 'account'.*stay beside the rows that replace them"):
+        by("event_date", "account")
+    by("event_date", "account", **FULL)
+    counted = "SELECT event_date, count, account FROM lake.media.shaped"
+    expected = "SELECT event_date, count(*), account FROM lake.media.playback GROUP BY event_date, account"
+    assert Counter(map(tuple, lake.sql(counted).collect())) == Counter(map(tuple, lake.sql(expected).collect()))
 
 
 def test_a_first_frame_that_no_table_can_hold_is_refused_before_the_table_is_created(

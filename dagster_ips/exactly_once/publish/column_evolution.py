@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,10 +12,11 @@ from dagster_ips.core.aggregates import HIDDEN
 from dagster_ips.core.columns import Added, Fit, Gone, Misfit, Struct, fit
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.table_name import parts_of
-from dagster_ips.core.write_mode import WriteMode
+from dagster_ips.core.write_mode import OverwritePartitions, WriteMode
 from dagster_ips.errors import FrameColumnsError, UnknownColumnError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.code_stamps import makings
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.spark.branches import is_conflict, sql_name
 from dagster_ips.spark.targets import add_columns, as_columns, columns_of, is_case_sensitive, widen_column
@@ -39,8 +40,13 @@ def require_columns_fit(frame: DataFrame, target: TableMetadata | None, *, catal
         raise _refused(found, target, _sql(catalog, *parts_of(table)), table)
 
 
-def require_rows_found(frame: DataFrame, write_mode: WriteMode, target: TableMetadata) -> None:
+def require_rows_found(
+    frame: DataFrame, write_mode: WriteMode, target: TableMetadata, *, groups: Collection[str] = ()
+) -> None:
     """Fail if an incremental run would find rows of ``target`` by a new column, which is null in all of them.
+
+    ``groups`` are the columns whose values say which groups of rows the frame has. If these are partitions, the column
+    may be null in some rows only: no declaration says by what they are replaced, so a change of it recomputes nothing.
 
     Raises:
         UnknownColumnError: it would; the existing rows would stay beside the rows that replace them.
@@ -48,11 +54,15 @@ def require_rows_found(frame: DataFrame, write_mode: WriteMode, target: TableMet
     found = _fit(frame.sparkSession, columns_of(frame), target)
     new = {*(each.path[0] for each in found.added if len(each.path) == 1), *target.unwritten_columns()}
     by = [column for column in sorted(new) if write_mode.finds_rows_by(column)]
+    if isinstance(write_mode, OverwritePartitions):
+        made = makings(target).get(None)  # of an asset with partitions, some may lack nothing
+        lacking = target.columns_since(made.schema_id) if made else ()
+        by = sorted({*new, *lacking}.intersection(groups))
     if by and target.ancestry().head is not None:
         raise UnknownColumnError(
             where=target.table,
             column=by[0],
-            known=tuple(name for name in target.column_names if name not in new),
+            known=tuple(name for name in target.column_names if name not in (*new, by[0])),
             remedy="Existing rows have NULL in it, so they can't be found by it and would stay beside the rows that "
             "replace them. Nothing was written and nothing was consumed. Recompute everything once with the run "
             "tag dagster_ips/mode=full.",

@@ -456,7 +456,8 @@ def _checked(  # noqa: PLR0913, PLR0917  # all are independent
     stored = result.stored(table)
     require_columns_fit(stored, existing, catalog=lake.name, table=table)
     if existing is not None and result.mode is Mode.INCREMENTAL:
-        require_rows_found(stored, result.write_mode, existing)
+        groups = {key for change in result.inputs for taken in change.taken for key in taken.keys}
+        require_rows_found(stored, result.write_mode, existing, groups=groups)
     key_columns: tuple[str, ...] = ()
     if context.has_asset_partitions:
         require_partition_expression(name, context.definition_metadata)
