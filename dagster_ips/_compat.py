@@ -266,6 +266,14 @@ def has_value(result: dg.MaterializeResult[Any]) -> bool:
     return result.value is not NoValueSentinel
 
 
+def takes_config(assets: dg.AssetsDefinition) -> bool:
+    """Whether a run can be given a config for the function of ``assets`` (dagster 1.13.27)."""
+    from dagster._config import ConfigTypeKind  # noqa: PLC0415  # not needed by those who only want Spark
+
+    node: Any = assets.node_def
+    return node.config_schema.as_field().config_type.kind is not ConfigTypeKind.ANY
+
+
 def select_every_output(context: dg.AssetExecutionContext, assets: dg.AssetsDefinition) -> None:
     """Let a context to call the function of ``assets`` with say that all outputs are selected (dagster 1.13.27).
 

@@ -447,6 +447,25 @@ def test_a_difference_that_a_changed_lookup_may_have_caused_is_a_warning(
     assert "changed since the last run" in str(found.metadata["lookups"].value)
 
 
+class Least(dg.Config):
+    seconds: int = 0
+
+
+def test_a_difference_that_the_config_of_a_run_may_have_caused_is_a_warning(
+    two_sources: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(ins=PLAYBACK, metadata=ips.append())
+    def long(config: Least, playback: ips.IcdcView) -> DataFrame:
+        return playback.added.where(F.col("seconds") >= config.seconds)
+
+    config = {"ops": {"long": {"config": {"seconds": 3}}}}
+    job = defined(two_sources, long).resolve_implicit_global_asset_job_def()
+    job.execute_in_process(instance=instance, asset_selection=[long.key], run_config=config)
+    found = proved(two_sources, instance, long)["long"]
+    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "This may be due to its config" in (found.description or "")
+
+
 def test_a_proof_runs_with_each_run_or_on_its_condition_or_when_a_person_asks() -> None:
     def condition(check: dg.AssetChecksDefinition) -> object:
         (spec,) = check.check_specs

@@ -45,7 +45,7 @@ class Findings:
     def result(self) -> dg.AssetCheckResult:
         """The check's result: it passes if rows were compared, none differs and all partitions could be compared.
 
-        A difference is an error, or only a warning if a lookup may be the cause.
+        A difference is an error, or only a warning if a lookup, or the asset's config, may be the cause.
         """
         kinds = {kind: sum(getattr(each.found, kind) for each in self.proved) for kind in _KINDS}
         kinds["extra"] += 0 if self._may_be_forgotten else self.outside

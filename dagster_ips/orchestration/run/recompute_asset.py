@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from dagster_ips._compat import select_every_output
+from dagster_ips._compat import select_every_output, takes_config
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.write_mode import Append, Combine, Merge, WriteMode
 from dagster_ips.errors import OutputTypeError, UnprovableError
@@ -60,7 +60,8 @@ class Asset:
 class Recomputed:
     """The rows that a full run would write, and its write mode.
 
-    ``lookups`` say of each input that was read as a whole whether it changed since the last run.
+    ``lookups`` say of each input that was read as a whole whether it changed since the last run, and of the asset's
+    config what was used.
     """
 
     frame: DataFrame
@@ -120,6 +121,8 @@ def recompute(asset: Asset, part: ClaimedPart, manager: IcdcIOManager, around: S
             values[name], lookups[upstream.to_user_string()] = _lookup(
                 asset, upstream, part, (session, manager), around
             )
+    if takes_config(asset.definition):
+        lookups["its config"] = "its defaults were used, and not what the runs were given"
     made = _called(asset, values, part.partitions, around)
     metadata = around.graph.get(consumer.key).metadata
     found = returned(made, write_mode_of(metadata, consumer.name), consumer.key, is_consumer=True)
