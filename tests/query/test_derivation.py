@@ -247,6 +247,12 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
             "SELECT CAST(n AS string) AS k FROM (SELECT a AS n FROM t0 UNION ALL SELECT CAST(a AS double) FROM t1)",
         )
     ),
+    (
+        "SELECT typeof(coalesce(x.a, y.n)) AS k FROM t0 x JOIN (SELECT CAST(a AS BIGINT) AS n FROM t1) y ON x.a = y.n",
+        {"t1": [(1, 1, 1, "b")]},
+        {"t0": [(1, 1, 1, "a")]},
+        {},
+    ),
     *(
         # Only rows of t0 that the query selects have numbers in s.
         (
