@@ -338,6 +338,12 @@ PLANS = [
         Strategy.FULL,
         "MAX_BY(`t0`.`s`, `t0`.`c`) depends on the order of rows",
     ),
+    (
+        "SELECT m, count(*) AS n FROM (SELECT a, CAST(regr_slope(b, c) AS INT) AS m FROM t0 GROUP BY a) GROUP BY m",
+        REMOVED,
+        Strategy.FULL,
+        "REGR_SLOPE(`t0`.`b`, `t0`.`c`) depends on the order of rows",
+    ),
     ("SELECT a, e FROM t0 LATERAL VIEW explode(array(b, c)) x AS e WHERE e > c", ADDED, Strategy.APPEND, ""),
     ("SELECT a, e FROM t0 LATERAL VIEW explode(array(b, c)) x AS e", REMOVED, Strategy.KEYS, "rows were removed"),
     (
