@@ -155,16 +155,7 @@ def read(text: str) -> Query:
 
 def _read(text: str) -> Query:
     text = _REFERENCES.sub(lambda found: f"`{{{found['key']}}}`" if found["key"] else found[0], text)
-    try:
-        text = _without_semicolon(text.strip())
-        statements = sqlglot.parse(text, dialect=DIALECT)
-    except sqlglot.errors.SqlglotError as error:
-        message = f"it can't be parsed: {_where_it_fails(error)}"
-        raise RefusedQueryError(message) from None
-    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        message = "it isn't a single SELECT"
-        raise RefusedQueryError(message)
-    tree = statements[0]
+    text, tree = _parsed(text)
     for call in list(tree.find_all(exp.Anonymous)):
         _use_one_name(call)
     for hint in list(tree.find_all(exp.Hint)):
@@ -195,6 +186,24 @@ def _read(text: str) -> Query:
     spans += _without_qualifiers(tree, unaliased)
     _inline(tree, {})
     return Query(text, tuple(sources), tuple(sorted(spans, key=lambda each: each.start)), _unwrapped(tree), notes)
+
+
+def _parsed(text: str) -> tuple[str, exp.Query]:
+    """``text`` without semicolons at its end, and what it says."""
+    try:
+        text = _without_semicolon(text.strip())
+        statements = sqlglot.parse(text, dialect=DIALECT)
+    except sqlglot.errors.SqlglotError as error:
+        message = f"it can't be parsed: {_where_it_fails(error)}"
+        raise RefusedQueryError(message) from None
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        # sqlglot takes it for granted that calls have all of their arguments.
+        message = f"it can't be parsed: a function may lack an argument ({type(error).__name__}: {error})"
+        raise RefusedQueryError(message) from None
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+        message = "it isn't a single SELECT"
+        raise RefusedQueryError(message)
+    return text, statements[0]
 
 
 def _use_one_name(call: exp.Anonymous) -> None:
@@ -381,7 +390,16 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one return per k
             known = AS_GIVEN in node.meta or node.name.lower() in BY_NAME
             return None if known else f"the function {node.name} may give different values for the same row"
         case _:
-            return _problem_of_kind(node)
+            return _lack(node) or _problem_of_kind(node)
+
+
+def _lack(node: exp.Expr) -> str | None:
+    match node:
+        case exp.Select() if not node.expressions:
+            return "a SELECT in it names no columns"
+        case exp.ArgMax() | exp.ArgMin() if node.expression is None:
+            return f"{_shown(node)} lacks an argument"
+    return None
 
 
 def _problem_of_kind(node: exp.Expr) -> str | None:
