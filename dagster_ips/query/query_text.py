@@ -156,7 +156,7 @@ def read(text: str) -> Query:
 def _read(text: str) -> Query:
     text = _REFERENCES.sub(lambda found: f"`{{{found['key']}}}`" if found["key"] else found[0], text)
     text, tree = _parsed(text)
-    for call in list(tree.find_all(exp.Anonymous)):
+    for call in list(tree.find_all(exp.Anonymous, exp.Any)):
         _use_one_name(call)
     for hint in list(tree.find_all(exp.Hint)):
         hint.pop()
@@ -206,8 +206,12 @@ def _parsed(text: str) -> tuple[str, exp.Query]:
     return text, statements[0]
 
 
-def _use_one_name(call: exp.Anonymous) -> None:
+def _use_one_name(call: exp.Expr) -> None:
     """Replace a function by the one that it is another name of."""
+    if isinstance(call, exp.Any):
+        if isinstance(call.this, exp.Paren) and not isinstance(call.parent, exp.Predicate):
+            call.replace(exp.LogicalOr(this=call.this.this))
+        return
     name, arguments = call.name.lower(), call.expressions
     if len(arguments) != 1:
         return
