@@ -423,11 +423,15 @@ def _problem_of_kind(node: exp.Expr) -> str | None:
 
 
 def _is_without_order(collected: exp.Expr) -> bool:
-    """Whether the order of the array doesn't matter, because the array is sorted at once or only counted."""
+    """Whether the order of the array doesn't matter, because the array is sorted at once, counted or searched."""
     array = collected.parent if isinstance(collected.parent, exp.Filter) else collected
     match array.parent:
-        case exp.ArraySize():
+        case exp.ArraySize() | exp.ArrayMax() | exp.ArrayMin():
             return True
+        case exp.ArrayContains() as search:
+            return search.this is array
+        case exp.Anonymous() as call:
+            return call.name.lower() in ("array_size", "cardinality")
         case exp.ArraySort() as sort:
             return sort.this is array and not sort.expression
     return False

@@ -337,6 +337,12 @@ PLANS = [
         Strategy.KEYS,
         "m isn't computed only from keys",
     ),
+    (
+        "SELECT a, array_size(collect_set(s)) AS n, array_max(collect_list(b)) AS m FROM t0 GROUP BY a",
+        REMOVED,
+        Strategy.KEYS,
+        "n isn't computed only from keys",
+    ),
     ("SELECT a, max_by(b, c) AS m FROM t0 GROUP BY a", REMOVED, Strategy.KEYS, "m isn't computed only from keys"),
     (
         "SELECT m, count(*) AS n FROM (SELECT a, CAST(max_by(s, c) AS STRING) AS m FROM t0 GROUP BY a) GROUP BY m",
@@ -900,6 +906,7 @@ def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() ->
         ("SELECT unix_timestamp() FROM t", "CURRENT_TIMESTAMP"),
         ("SELECT first(a) FROM t", "whichever row comes first"),
         ("SELECT collect_list(a) FROM t", "COLLECT_LIST"),
+        ("SELECT array_contains(b, collect_list(a)), array_size(array_sort(a, collect_set(b))) FROM t", "COLLECT"),
         ("SELECT size(array_distinct(collect_list(a))), sort_array(b, collect_list(a)) FROM t", "COLLECT_LIST"),
         ("SELECT a FROM t WHERE a = any(SELECT b FROM u)", "ANY"),
         ("SELECT try_sum(a) FROM t", "try_sum"),
