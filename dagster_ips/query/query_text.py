@@ -30,6 +30,7 @@ _REFERENCES = re.compile(
 _SYNONYMS = {"mean": exp.Avg, "every": exp.LogicalAnd, "some": exp.LogicalOr, "std": exp.Stddev}
 _CASTS = {name: name for name in ("bigint", "binary", "smallint", "tinyint")} | {"decimal": "decimal(10, 0)"}
 """Functions that cast, and what to."""
+_AGGREGATES_BY_NAME = ("try_avg", "try_sum")
 _TIMES = ("date", "timestamp", "timestampltz", "timestampntz", "timestamptz", "datetime")
 
 
@@ -207,7 +208,7 @@ def _parsed(text: str) -> tuple[str, exp.Query]:
 
 
 def _use_one_name(call: exp.Expr) -> None:
-    """Replace a function by the one that it is another name of."""
+    """Replace a function by the one that it is another name of, or by an aggregate if it is one."""
     if isinstance(call, exp.Any):
         if isinstance(call.this, exp.Paren) and not isinstance(call.parent, exp.Predicate):
             call.replace(exp.LogicalOr(this=call.this.this))
@@ -217,6 +218,8 @@ def _use_one_name(call: exp.Expr) -> None:
         return
     if kind := _SYNONYMS.get(name):
         call.replace(kind(this=arguments[0]))
+    elif name in _AGGREGATES_BY_NAME:
+        call.replace(exp.AnonymousAggFunc(this=name, expressions=arguments))
     elif name in _CASTS:
         call.replace(exp.Cast(this=arguments[0], to=exp.DataType.build(_CASTS[name], dialect=DIALECT)))
 

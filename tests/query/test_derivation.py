@@ -343,6 +343,18 @@ PLANS = [
         Strategy.KEYS,
         "n isn't computed only from keys",
     ),
+    (
+        "SELECT a, try_sum(DISTINCT b) AS n FROM t0 GROUP BY a",
+        REMOVED,
+        Strategy.KEYS,
+        "n isn't computed only from keys",
+    ),
+    (
+        "SELECT m, count(*) AS n FROM (SELECT a, INT(try_avg(b)) AS m FROM t0 GROUP BY a) GROUP BY m",
+        REMOVED,
+        Strategy.FULL,
+        "TRY_AVG(`t0`.`b`) depends on the order of rows",
+    ),
     ("SELECT a, max_by(b, c) AS m FROM t0 GROUP BY a", REMOVED, Strategy.KEYS, "m isn't computed only from keys"),
     (
         "SELECT m, count(*) AS n FROM (SELECT a, CAST(max_by(s, c) AS STRING) AS m FROM t0 GROUP BY a) GROUP BY m",
@@ -909,7 +921,7 @@ def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() ->
         ("SELECT array_contains(b, collect_list(a)), array_size(array_sort(a, collect_set(b))) FROM t", "COLLECT"),
         ("SELECT size(array_distinct(collect_list(a))), sort_array(b, collect_list(a)) FROM t", "COLLECT_LIST"),
         ("SELECT a FROM t WHERE a = any(SELECT b FROM u)", "ANY"),
-        ("SELECT try_sum(a) FROM t", "try_sum"),
+        ("SELECT try_sum(a, 2) FROM t", "try_sum"),
         ("SELECT input_file_name() FROM t", "input_file_name"),
         ("SELECT a FROM t WHERE hour(`Current_Time`) < 8", "the time of the run"),
         ("SELECT row_number() OVER (PARTITION BY a) FROM t", "depends on an order, but its OVER has no ORDER BY"),
