@@ -11,6 +11,7 @@ from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.text_format import json_text
 from dagster_ips.core.aggregates import shown
 from dagster_ips.core.columns import type_text
+from dagster_ips.core.write_mode import ByQuery
 from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.orchestration.backfill.code_changes import code_changes
@@ -27,17 +28,19 @@ def explain_query(workplace: Workplace, asset: str, *, as_json: bool) -> None:
         InstanceError: the asset isn't a ``sql_asset``, or the table of a source doesn't exist.
     """
     known = workplace.consumer(asset)
-    query = query_of(known.write_mode)
-    if query is None:
+    declared = known.write_mode
+    query = query_of(declared)
+    if query is None or not isinstance(declared, ByQuery):
         raise InstanceError(
             problem=f"{asset} isn't declared by a query; what its runs do is up to its own code.",
             remedy="To see what a run of it did, pass the run's id.",
         )
-    inputs = list(known.consumer.inputs.values())
+    by_upstream = {each.upstream: each for each in known.consumer.inputs.values()}
+    inputs = [by_upstream[each] for each in declared.upstreams]  # Dagster keeps inputs in alphabetical order.
     plan = MaintenancePlan(query, [_columns(known, each) for each in inputs])
     found = list(foreseen_steps(plan, range(len(inputs))))
     table = known.manager.catalog.open().find(known.consumer.table)
-    changes = code_changes(table, known.code_version, known.write_mode, None)
+    changes = code_changes(table, known.code_version, declared, None)
     if as_json:
         told = {**_as_json(asset, inputs, found, query.notes), "code_changes": changes}
         click.echo(json_text(told))

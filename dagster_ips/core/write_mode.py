@@ -229,11 +229,13 @@ class ReplaceKeys(WritesRows):
 class ByQuery(WritesRows):
     """Each run chooses one of the other modes, as is best for the query ``text``.
 
-    Two signatures differ if one query can't continue with rows that the other has written.
+    Two signatures differ if one query can't continue with rows that the other has written. ``upstreams`` are the assets
+    of the tables that the query reads, in its order.
     """
 
     text: str
     signature: str
+    upstreams: tuple[str, ...]
 
     @property
     def declaration(self) -> str:

@@ -20,6 +20,7 @@ WEIGHT = "_weight"
 _ROUNDED = (
     *(exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop),
     *(exp.Corr, exp.CovarPop, exp.CovarSamp, exp.Kurtosis, exp.Skewness),
+    *(exp.RegrAvgx, exp.RegrAvgy, exp.RegrIntercept, exp.RegrR2, exp.RegrSlope, exp.RegrSxx, exp.RegrSxy, exp.RegrSyy),
 )
 
 
@@ -91,7 +92,7 @@ def _depends_on_order(call: exp.AggFunc) -> bool:
     if isinstance(call, exp.Sum | exp.Avg):
         value = call.this.expressions[0] if isinstance(call.this, exp.Distinct) else call.this
         return kind_of(value.type) != "integer" and not value.is_type("decimal")
-    return isinstance(call, (*_ROUNDED, exp.ArgMax, exp.ArgMin))
+    return isinstance(call, (*_ROUNDED, exp.ArgMax, exp.ArgMin, exp.AnonymousAggFunc))
 
 
 def terms(

@@ -33,10 +33,10 @@ _SCALAR = """
     _ExplodeOuter
 """
 _AGGREGATES = """
-    ApproxDistinct ArgMax ArgMin Avg BitwiseAndAgg BitwiseOrAgg BitwiseXorAgg Corr Count CountIf CovarPop CovarSamp
-    Kurtosis LogicalAnd LogicalOr Max Median Min PercentileCont PercentileDisc Quantile RegrAvgx RegrAvgy RegrCount
-    RegrIntercept RegrR2 RegrSlope RegrSxx RegrSxy RegrSyy Skewness Stddev StddevPop StddevSamp Sum Variance
-    VariancePop
+    AnonymousAggFunc ApproxDistinct ArgMax ArgMin Avg BitwiseAndAgg BitwiseOrAgg BitwiseXorAgg Corr Count CountIf
+    CovarPop CovarSamp Kurtosis LogicalAnd LogicalOr Max Median Min PercentileCont PercentileDisc Quantile RegrAvgx
+    RegrAvgy RegrCount RegrIntercept RegrR2 RegrSlope RegrSxx RegrSxy RegrSyy Skewness Stddev StddevPop StddevSamp Sum
+    Variance VariancePop
 """
 _WINDOWED = """
     AnyValue CumeDist DenseRank First FirstValue Lag Last LastValue Lead NthValue Ntile PercentRank Rank RowNumber

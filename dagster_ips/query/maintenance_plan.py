@@ -123,7 +123,7 @@ class MaintenancePlan:
             names = {named(source): [each.name.lower() for each in found] for source, found in enumerate(columns)}
             self.text, self.text_as_parsed = (in_spark(_over_sources(each)) for each in (self._tree, query.tree))
             for each in self._tree.find_all(exp.Select):
-                _simplify_equal(each, within(each, exp.Coalesce))
+                _simplify_equal(each, [call for call in within(each, exp.Coalesce) if _is_of_one_type(call)])
             self._node = build(self._tree, names)
             _require_all_read(self._tree, self._node)
         except NotDerivedError as error:
@@ -502,6 +502,11 @@ def _simplify_equal(tree: exp.Select, calls: Sequence[exp.Coalesce]) -> None:
             call.replace(same[0].copy())
         else:
             call.set("expressions", left)
+
+
+def _is_of_one_type(call: exp.Coalesce) -> bool:
+    """Whether all operands have one type: else a function of it, such as its hash, would be one of another type."""
+    return all(each.type == call.this.type for each in call.expressions)
 
 
 def _read_no_columns(query: exp.Expr) -> None:

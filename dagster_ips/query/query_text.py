@@ -30,6 +30,7 @@ _REFERENCES = re.compile(
 _SYNONYMS = {"mean": exp.Avg, "every": exp.LogicalAnd, "some": exp.LogicalOr, "std": exp.Stddev}
 _CASTS = {name: name for name in ("bigint", "binary", "smallint", "tinyint")} | {"decimal": "decimal(10, 0)"}
 """Functions that cast, and what to."""
+_AGGREGATES_BY_NAME = ("try_avg", "try_sum")
 _TIMES = ("date", "timestamp", "timestampltz", "timestampntz", "timestamptz", "datetime")
 
 
@@ -155,17 +156,8 @@ def read(text: str) -> Query:
 
 def _read(text: str) -> Query:
     text = _REFERENCES.sub(lambda found: f"`{{{found['key']}}}`" if found["key"] else found[0], text)
-    try:
-        text = _without_semicolon(text.strip())
-        statements = sqlglot.parse(text, dialect=DIALECT)
-    except sqlglot.errors.SqlglotError as error:
-        message = f"it can't be parsed: {_where_it_fails(error)}"
-        raise RefusedQueryError(message) from None
-    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        message = "it isn't a single SELECT"
-        raise RefusedQueryError(message)
-    tree = statements[0]
-    for call in list(tree.find_all(exp.Anonymous)):
+    text, tree = _parsed(text)
+    for call in list(tree.find_all(exp.Anonymous, exp.Any)):
         _use_one_name(call)
     for hint in list(tree.find_all(exp.Hint)):
         hint.pop()
@@ -197,13 +189,37 @@ def _read(text: str) -> Query:
     return Query(text, tuple(sources), tuple(sorted(spans, key=lambda each: each.start)), _unwrapped(tree), notes)
 
 
-def _use_one_name(call: exp.Anonymous) -> None:
-    """Replace a function by the one that it is another name of."""
+def _parsed(text: str) -> tuple[str, exp.Query]:
+    """``text`` without semicolons at its end, and what it says."""
+    try:
+        text = _without_semicolon(text.strip())
+        statements = sqlglot.parse(text, dialect=DIALECT)
+    except sqlglot.errors.SqlglotError as error:
+        message = f"it can't be parsed: {_where_it_fails(error)}"
+        raise RefusedQueryError(message) from None
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        # sqlglot takes it for granted that calls have all of their arguments.
+        message = f"it can't be parsed: a function may lack an argument ({type(error).__name__}: {error})"
+        raise RefusedQueryError(message) from None
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+        message = "it isn't a single SELECT"
+        raise RefusedQueryError(message)
+    return text, statements[0]
+
+
+def _use_one_name(call: exp.Expr) -> None:
+    """Replace a function by the one that it is another name of, or by an aggregate if it is one."""
+    if isinstance(call, exp.Any):
+        if isinstance(call.this, exp.Paren) and not isinstance(call.parent, exp.Predicate):
+            call.replace(exp.LogicalOr(this=call.this.this))
+        return
     name, arguments = call.name.lower(), call.expressions
     if len(arguments) != 1:
         return
     if kind := _SYNONYMS.get(name):
         call.replace(kind(this=arguments[0]))
+    elif name in _AGGREGATES_BY_NAME:
+        call.replace(exp.AnonymousAggFunc(this=name, expressions=arguments))
     elif name in _CASTS:
         call.replace(exp.Cast(this=arguments[0], to=exp.DataType.build(_CASTS[name], dialect=DIALECT)))
 
@@ -381,7 +397,16 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one return per k
             known = AS_GIVEN in node.meta or node.name.lower() in BY_NAME
             return None if known else f"the function {node.name} may give different values for the same row"
         case _:
-            return _problem_of_kind(node)
+            return _lack(node) or _problem_of_kind(node)
+
+
+def _lack(node: exp.Expr) -> str | None:
+    match node:
+        case exp.Select() if not node.expressions:
+            return "a SELECT in it names no columns"
+        case exp.ArgMax() | exp.ArgMin() if node.expression is None:
+            return f"{_shown(node)} lacks an argument"
+    return None
 
 
 def _problem_of_kind(node: exp.Expr) -> str | None:
@@ -401,11 +426,15 @@ def _problem_of_kind(node: exp.Expr) -> str | None:
 
 
 def _is_without_order(collected: exp.Expr) -> bool:
-    """Whether the order of the array doesn't matter, because the array is sorted at once or only counted."""
+    """Whether the order of the array doesn't matter, because the array is sorted at once, counted or searched."""
     array = collected.parent if isinstance(collected.parent, exp.Filter) else collected
     match array.parent:
-        case exp.ArraySize():
+        case exp.ArraySize() | exp.ArrayMax() | exp.ArrayMin():
             return True
+        case exp.ArrayContains() as search:
+            return search.this is array
+        case exp.Anonymous() as call:
+            return call.name.lower() in ("array_size", "cardinality")
         case exp.ArraySort() as sort:
             return sort.this is array and not sort.expression
     return False

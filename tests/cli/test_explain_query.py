@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
+
 from dagster_ips.query.maintenance_plan import Strategy
 from tests.cli.idle_lake import DEFINITIONS, IdleLake
 from tests.support.lake import events
@@ -37,6 +40,20 @@ def test_each_change_of_each_source_is_shown_with_its_strategy_and_the_reason(id
     text = idle_lake.says("explain", "total")
     assert "playback: rows are inserted\n  full, because: " in text
     assert "an aggregate without GROUP BY is a single row" in text
+
+
+def test_each_source_has_its_own_columns_whatever_the_order_of_their_names(idle_lake: IdleLake) -> None:
+    joined = "SELECT title.genre, playback.seconds FROM title JOIN playback ON title.account = playback.account"
+    idle_lake.define(BY_QUERY.replace("SELECT account, seconds FROM playback WHERE seconds > 3", joined))
+    columns = Schema(NestedField(1, "account", StringType()), NestedField(2, "genre", StringType()))
+    idle_lake.catalog.client.create_table("media.title", columns)
+    told = json.loads(idle_lake.says("explain", "longest", "--json"))["steps"]
+    assert [(each["upstream"], each["strategy"]) for each in told] == [
+        ("title", "append"),
+        ("title", "keys"),
+        ("playback", "append"),
+        ("playback", "keys"),
+    ]
 
 
 def test_an_asset_that_is_not_by_query_is_refused(idle_lake: IdleLake) -> None:

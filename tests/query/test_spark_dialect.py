@@ -193,6 +193,12 @@ array_sort(collect_set(one))
 size(collect_set(word))
 sort_array(collect_list(one) FILTER (WHERE word = 'it''s'))
 regr_slope(one, one)
+array_size(collect_set(word))
+array_max(collect_list(one))
+array_contains(collect_set(word) FILTER (WHERE one = 1), 'x')
+any(one > 1)
+try_sum(one)
+try_avg(one) FILTER (WHERE word = 'it''s')
 """.strip().splitlines()
 
 

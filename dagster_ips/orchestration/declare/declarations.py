@@ -416,8 +416,8 @@ def write_mode_of(metadata: Mapping[str, Any], asset: str) -> WriteMode | None: 
         case {"mode": "combine", "on": on, "aggregates": aggregates, "approximate": approximate, "storage": storage}:
             combined = _combine(asset, on, aggregates, approximate=approximate)
             return changed(combined, keeps_partials=storage == "partials")
-        case {"mode": "query", "sql": text, "signature": signature}:
-            return ByQuery(text, signature)
+        case {"mode": "query", "sql": text, "signature": signature, "upstreams": upstreams}:
+            return ByQuery(text, signature, tuple(upstreams))
         case {"mode": "overwrite_partitions"}:
             return OverwritePartitions()
         case {"mode": "replace"}:

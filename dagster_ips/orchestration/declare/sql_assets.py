@@ -109,7 +109,12 @@ def sql_asset(  # noqa: PLR0913  # independent parameters
         ins={each: incremental(of, on_rollback=on_rollback, on_expired=on_expired) for each, of in inputs.items()},
         metadata={
             **(metadata or {}),
-            WRITE: {"mode": "query", "sql": query.text, "signature": signature},
+            WRITE: {
+                "mode": "query",
+                "sql": query.text,
+                "signature": signature,
+                "upstreams": [each.to_user_string() for each in upstreams],
+            },
             **its_table(table, partition_by=partition_by, sort_by=sort_by, properties=properties),
         },
         description=description or f"```sql\n{query.text}\n```",
@@ -148,7 +153,7 @@ def sql_asset(  # noqa: PLR0913  # independent parameters
 
 
 def query_of(write_mode: WriteMode | None) -> query_text.Query | None:
-    """The query of a ``sql_asset``, whose sources are the asset's inputs in order; None for other write modes."""
+    """The query of a ``sql_asset``; None for other write modes."""
     if not isinstance(write_mode, ByQuery):
         return None
     return query_text.read(write_mode.text)
