@@ -323,9 +323,10 @@ class Capturer:
         states = [edge.state for edge in edges]
         line = look(self.catalog.storage, known, source, tracked)
         if known.scanned and has_lost_partitions(known, tracked.slicing):
-            # The partitions may be back before the next look, which would then find nothing.
+            # The partitions may be back before the next look, which would then find nothing. It still begins where the
+            # last one ended: it also finds rows that went since, and that any other partition has read.
             with effect(Effect.RECORD_LOOK):
-                self.store.set_line(line)
+                self.store.set_line(replace(line, scanned=known.scanned))
         if known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
             read = {state.edge.partition or "": state.committed for state in states if state.committed}
             line = with_rows_read(line, known.scanned, source, tracked, read)
