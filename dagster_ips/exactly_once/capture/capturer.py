@@ -327,9 +327,9 @@ class Capturer:
             # last one ended: it also finds rows that went since, and that any other partition has read.
             with effect(Effect.RECORD_LOOK):
                 self.store.set_line(replace(line, scanned=known.scanned))
-        if known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
+        if known.checked_to and may_lack_rows(line, known.checked_to, source, tracked.ref):
             read = {state.edge.partition or "": state.committed for state in states if state.committed}
-            line = with_rows_read(line, known.scanned, source, tracked, read)
+            line = with_rows_read(line, known.checked_to, source, tracked, read)
         line = with_taken_back(line, tracked.slicing, _taken_back(edges), states)
         if line.unmapped and tracked.policies.on_unmapped is OnUnmapped.ERROR:
             columns = tracked.slicing.upstream_keys.columns
