@@ -64,7 +64,9 @@ class PartitionWatch:
         line = replace(found.line.without(done), unchecked=None)
         if line.unread:
             line = line.without_consumed_unread(list(self._every_state(line, tracked).values()))
-        if line != known or (line.losses, line.landmarks) != (stored.losses, stored.landmarks):
+        # If the target is only away, as someone renamed it or is restoring it, what is known of it is still needed.
+        is_away = self.target is None and stored.division not in (None, line.division)
+        if not is_away and (line != known or (line.losses, line.landmarks) != (stored.losses, stored.landmarks)):
             # What a run that captured during the look knows to be there isn't missed later, if it is deleted then.
             there = (each.landmarks or frozenset() for each in (self.store.get_line(line.edge), stored, line))
             latest, *known_before = there

@@ -375,6 +375,26 @@ def test_lost_cursors_leave_no_partition_out_whose_rows_are_gone(plays: PlaysWit
     assert plays.pending(REGIONS, "region") == {"eu", "us"}
 
 
+def test_after_a_target_was_away_during_a_look_partitions_that_did_not_change_are_not_computed_from_expired_snapshots(
+    plays: PlaysWithTarget,
+) -> None:
+    plays.create(BY_REGION)
+    for region in ("eu", "us", "us"):
+        plays.append([{"region": region}])
+        assert plays.pending(REGIONS, "region") == {region}
+        plays.compute(plays.tracked(REGIONS, "region"), region)
+    assert plays.pending(REGIONS, "region") == set()
+    source, target = plays.lake.client.load_table(TABLE), plays.lake.client.load_table(TARGET)
+    source.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in source.snapshots()][:-1]).commit()
+    plays.lake.client.drop_table(TARGET)
+    assert plays.pending(REGIONS, "region") == {"eu", "us"}
+    plays.lake.client.register_table(TARGET, target.metadata_location)
+    assert plays.pending(REGIONS, "region") == set()
+    plays.append([{"region": "eu"}])
+    assert plays.pending(REGIONS, "region") == {"eu"}
+    assert plays.capture(plays.tracked(REGIONS, "region"), "eu").files.changes.row_count == 1
+
+
 def removes(plays: PlaysWithTarget, region: str) -> bool:
     """Whether the next run of the partition finds that rows were removed."""
     changes = plays.capture(plays.tracked(REGIONS, "region"), region).files.changes
