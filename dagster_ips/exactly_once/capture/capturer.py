@@ -141,6 +141,8 @@ class Capturer:
         edges = [_edges_of(request, tracked) for tracked in request.inputs]
         # The states of all inputs at once: between two queries, another run could commit what it consumed of each.
         stored = self._states([edge for of_edge in zip(*edges, strict=True) for edge in of_edge], asked_for)
+        if metadata is not None and any(state.target and metadata.predates(state.target) for state in stored.values()):
+            metadata = self.catalog.find(request.target)
         settled = [
             self._settled(request, tracked, line, metadata, {edge: stored[edge] for edge in of_input})
             for tracked, line, of_input in zip(request.inputs, known, edges, strict=True)

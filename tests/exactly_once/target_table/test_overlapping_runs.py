@@ -132,6 +132,26 @@ def test_a_run_that_begins_while_another_one_commits_sees_what_that_consumed_of_
     assert len({each.from_exclusive for each in captures()}) == 1
 
 
+def test_a_run_that_begins_while_another_one_publishes_does_not_take_the_target_to_be_rolled_back(
+    source: Source,
+) -> None:
+    source.append(numbered(2))
+    other = source.capture()
+    source.append(numbered(3))
+    stored = source.store
+
+    def ends() -> None:
+        source.publish(other)
+        Publisher(source.lake, stored, NO_SESSION, "other").commit(
+            [other.capture], source.lake.load(TARGET, asset="test")
+        )
+
+    source.store = Interrupted(stored, before=ends)
+    captured = source.capture()
+    assert captured.capture.mode is Mode.INCREMENTAL
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(3))
+
+
 def test_a_run_that_looked_before_a_reset_and_writes_after_it_does_not_undo_it(source: Source) -> None:
     source.append(numbered(2))
     capturer = Capturer(source.lake, source.store)
