@@ -81,7 +81,8 @@ class LineState:
     state. ``dynamic`` are the consumer's partitions that there ever were, as far as they take their own keys and can be
     deleted: a partition that comes back still has its rows. ``losses`` stands for all of the upstream's partitions that
     were deleted although partitions of the consumer took them: what was computed before must be recomputed.
-    ``awaits_lost`` says that the keys of some deleted partitions aren't all known yet.
+    ``awaits_lost`` says that the keys of some deleted partitions aren't all known yet. ``unchecked`` is where a scan
+    began that hasn't asked yet which runs began to read meanwhile; None if it has.
     """
 
     edge: Edge
@@ -97,6 +98,12 @@ class LineState:
     dynamic: frozenset[str] = frozenset()
     losses: str = ""
     awaits_lost: bool = False
+    unchecked: Watermark | None = None
+
+    @property
+    def checked_to(self) -> Watermark | None:
+        """Up to where it is known what runs have read that no scan has seen; None before the first scan."""
+        return self.unchecked or self.scanned
 
     @property
     def unmapped(self) -> tuple[str, ...]:
@@ -166,8 +173,7 @@ class LineState:
         """With ``keys`` that rows have now: those that were dropped are pending where they were never computed."""
         if self.scanned is None:
             return replace(self, knows_keys_to_come=True)
-        before_all = replace(self.scanned, snapshot_id=-1, sequence_number=-1, timestamp_ms=-1)
-        forgotten = {key: Touched(None, before_all) for key in keys if key not in self.touched}
+        forgotten = {key: Touched(None, before_all(self.scanned)) for key in keys if key not in self.touched}
         return replace(self, touched={**self.touched, **forgotten}, knows_keys_to_come=True)
 
     def with_back(self, state: EdgeState, keys: Iterable[str]) -> LineState:
@@ -275,6 +281,11 @@ class LineState:
     def _since_unread(self, path: str) -> Watermark | None:
         known = self.unread.get(path)
         return known.changed.since if known else self.scanned
+
+
+def before_all(mark: Watermark) -> Watermark:
+    """A mark of the same table and ref that is before all of its snapshots."""
+    return replace(mark, snapshot_id=-1, sequence_number=-1, timestamp_ms=-1)
 
 
 def reaches(committed: Watermark, last: Watermark) -> bool:

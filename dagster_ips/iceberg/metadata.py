@@ -18,6 +18,7 @@ from pydantic_core import from_json
 from pyiceberg.exceptions import ValidationError
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.capture import TargetMark
 from dagster_ips.core.columns import Column, Kind, ListOf, MapOf, Struct, fit
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
@@ -90,6 +91,10 @@ class TableMetadata:
     def last_sequence_number(self) -> int:
         """The newest sequence number that a commit has taken; 0 in a v1 table."""
         return int(self.raw.get("last-sequence-number", 0))
+
+    def predates(self, mark: Watermark | TargetMark) -> bool:
+        """Whether ``mark`` is of a commit that came after this version; False in a v1 table, where that is unknown."""
+        return mark.table_uuid == self.uuid and mark.sequence_number > self.last_sequence_number
 
     @property
     def properties(self) -> dict[str, str]:

@@ -150,6 +150,7 @@ def encode_line(state: LineState) -> str:
         "division": state.division,
         **({"losses": state.losses} if state.losses else {}),
         **({"awaits_lost": True} if state.awaits_lost else {}),
+        **({"unchecked": asdict(state.unchecked)} if state.unchecked else {}),
         "unread": [{**asdict(each), "paths": paths} for each, paths in unread.items()],
     }
     return packed(json.dumps(value, separators=(",", ":")))
@@ -184,6 +185,7 @@ def _line_state(value: Mapping[str, Any]) -> LineState:
         division=value.get("division"),
         losses=value.get("losses", ""),
         awaits_lost=bool(value.get("awaits_lost", False)),
+        unchecked=_watermark(value.get("unchecked")),
     )
 
 

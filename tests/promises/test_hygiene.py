@@ -10,9 +10,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
+from dagster_ips.exactly_once.publish.publisher import Publisher
 from tests.support.backends import dagster_home
 from tests.support.lake import Lake, events
-from tests.support.partitioned import expected_day, follow, partitioned
+from tests.support.partitioned import expected_day, follow, key, partitioned, run
 from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
 
 
@@ -155,6 +156,28 @@ def test_partitions_find_their_late_rows_after_everything_was_tidied_up(
     follow(definitions, instance)
     assert lake.rows("media.day") == expected_day(rows + late)
     assert lake.rows("media.day_agg") == expected_agg(rows + late)
+
+
+@pytest.mark.slow
+def test_a_partition_whose_run_was_ended_by_an_error_keeps_no_snapshots_for_good(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no change, so nothing runs it again."""
+    definitions = partitioned(lake.folder, lake.spark_folder)
+    lake.create_playback(events(range(4)) + events(range(4, 8), day=1))
+    follow(definitions, instance)
+    with monkeypatch.context() as patched:
+        patched.setattr(Publisher, "publish", None)
+        with pytest.raises(TypeError):
+            run(definitions, instance, "day_agg", key(0))
+    for number in (1, 2):
+        lake.append(events(range(number * 100, number * 100 + 3), day=1))
+        follow(definitions, instance)
+    assert tidy_up(definitions, instance, compact=False)["day"] == {
+        "table": "media.day",
+        "snapshots expired": 4,
+        "snapshots kept": 1,
+    }
 
 
 def test_a_table_that_cannot_be_tidied_up_does_not_hold_up_the_others(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -12,6 +12,7 @@ from dagster._core.loader import LoadingContextForTest
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
+from dagster_ips.orchestration.run.runs import Runs
 from dagster_ips.orchestration.watch.outside_sensor import OUTSIDE_TABLES_SENSOR
 from tests.orchestration.watch.test_pending import tick
 from tests.promises.test_tables_made_together import halves
@@ -178,6 +179,41 @@ def test_a_partition_is_stale_exactly_if_it_changed_after_its_run_whenever_the_s
         run(definitions, instance, "day", key(number), **SENSOR)
     observed.look()
     assert [observed.stale(key(number)) & {"day"} for number in numbers] == [set()] * len(numbers)
+
+
+@pytest.mark.parametrize("is_partitioned", [True, False])
+def test_what_a_run_published_before_it_failed_makes_the_next_asset_stale_once_a_run_has_found_it(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, *, is_partitioned: bool
+) -> None:
+    definitions = with_days(lake, day, day_agg) if is_partitioned else pipeline(lake.folder, lake.spark_folder)
+    asset, reader, *keys = ("day", "day_agg", key(0)) if is_partitioned else ("daily", "agg")
+
+    def materialized(name: str) -> None:
+        if keys:
+            run(definitions, instance, name, *keys, **SENSOR)
+        else:
+            materialize(definitions, instance, name)
+
+    def stale() -> set[str]:
+        return observed.stale(*keys)
+
+    observed = Observed(definitions, instance)
+    lake.create_playback(events(range(3)))
+    observed.look()
+    for name in (asset, reader):
+        materialized(name)
+    lake.append(events(range(3, 6)))
+    observed.look()
+    with monkeypatch.context() as patched:
+        patched.setattr(Runs, "drop_old_tables", None)
+        with pytest.raises(TypeError):
+            materialized(asset)
+    assert stale() == {asset}
+    materialized(asset)
+    assert stale() == {reader}
+    materialized(reader)
+    materialized(asset)
+    assert stale() == set()
 
 
 @pytest.mark.slow

@@ -197,6 +197,7 @@ lines = st.builds(
     st.none() | st.frozensets(texts, max_size=4),
     losses=st.sampled_from(["", "0" * 31 + "a"]),
     awaits_lost=st.booleans(),
+    unchecked=st.none() | watermarks,
 )
 
 

@@ -138,7 +138,15 @@ class Capturer:
             None if each.slicing is None else known_line(self.store, consumer, each, metadata)
             for each in request.inputs
         ]
-        settled = [self._settled(request, *each, metadata) for each in zip(request.inputs, known, strict=True)]
+        edges = [_edges_of(request, tracked) for tracked in request.inputs]
+        # The states of all inputs at once: between two queries, another run could commit what it consumed of each.
+        stored = self._states([edge for of_edge in zip(*edges, strict=True) for edge in of_edge], asked_for)
+        if metadata is not None and any(state.target and metadata.predates(state.target) for state in stored.values()):
+            metadata = self.catalog.find(request.target)
+        settled = [
+            self._settled(request, tracked, line, metadata, {edge: stored[edge] for edge in of_input})
+            for tracked, line, of_input in zip(request.inputs, known, edges, strict=True)
+        ]
         found = [self._input(*each, consumer) for each in zip(request.inputs, known, settled, strict=True)]
         if asked_for is not Mode.FULL and partitions is None:
             finder = StartFinder(self.catalog, self.icdc_namespace, metadata)
@@ -265,12 +273,14 @@ class Capturer:
         return source
 
     def _settled(
-        self, request: CaptureRequest, tracked: TrackedInput, known: LineState | None, metadata: TableMetadata | None
+        self,
+        request: CaptureRequest,
+        tracked: TrackedInput,
+        known: LineState | None,
+        metadata: TableMetadata | None,
+        states: Mapping[Edge, EdgeState],
     ) -> tuple[EdgeToCapture, ...]:
-        """One input's edges, with their states brought up to what the target's stamps say."""
-        line = Edge(request.consumer, tracked.upstream)
-        edges = [line] if request.partitions is None else [line.of(key) for key in request.partitions.keys]
-        states = self._states(edges, request.asked_for)
+        """One input's edges, with their stored ``states`` brought up to what the target's stamps say."""
         histories = histories_of(self.catalog.storage, metadata, states.values())
         settled = store_settled(self.store, states, histories)
         now = tuple(EdgeToCapture(state, histories.get(edge)) for edge, state in settled.items())
@@ -323,12 +333,13 @@ class Capturer:
         states = [edge.state for edge in edges]
         line = look(self.catalog.storage, known, source, tracked)
         if known.scanned and has_lost_partitions(known, tracked.slicing):
-            # The partitions may be back before the next look, which would then find nothing.
+            # The partitions may be back before the next look, which would then find nothing. It still begins where the
+            # last one ended: it also finds rows that went since, and that any other partition has read.
             with effect(Effect.RECORD_LOOK):
-                self.store.set_line(line)
-        if known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
+                self.store.set_line(replace(line, scanned=known.scanned))
+        if known.checked_to and may_lack_rows(line, known.checked_to, source, tracked.ref):
             read = {state.edge.partition or "": state.committed for state in states if state.committed}
-            line = with_rows_read(line, known.scanned, source, tracked, read)
+            line = with_rows_read(line, known.checked_to, source, tracked, read)
         line = with_taken_back(line, tracked.slicing, _taken_back(edges), states)
         if line.unmapped and tracked.policies.on_unmapped is OnUnmapped.ERROR:
             columns = tracked.slicing.upstream_keys.columns
@@ -379,6 +390,12 @@ class Capturer:
             return _Read(share_of(storage, source, tracked, state, None))
         files = live_in_partitions(storage, source, tracked, partitions.keys)
         return _Read(BacklogShare(source.ancestry(tracked.ref).head, files))
+
+
+def _edges_of(request: CaptureRequest, tracked: TrackedInput) -> list[Edge]:
+    """The input's edge, or one for each partition of the run."""
+    line = Edge(request.consumer, tracked.upstream)
+    return [line] if request.partitions is None else [line.of(key) for key in request.partitions.keys]
 
 
 def make_icdc_table(

@@ -10,7 +10,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Need
 from dagster_ips.core.partition_keys import Slicing, taken_by_any
 from dagster_ips.core.target import settle, shows_all_since
-from dagster_ips.core.touched import LineState, Touched, first_of, reaches
+from dagster_ips.core.touched import LineState, Touched, before_all, first_of, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.line_look import (
     as_divided_now,
@@ -61,36 +61,40 @@ class PartitionWatch:
         found = self._look(known, tracked, source)
         pending, made_of = found.pending.keys(), found.made_of
         done = [key for key, consumers in made_of.items() if consumers and consumers.isdisjoint(pending)]
-        line = found.line.without(done)
+        line = replace(found.line.without(done), unchecked=None)
         if line.unread:
             line = line.without_consumed_unread(list(self._every_state(line, tracked).values()))
-        if line != known or (line.losses, line.landmarks) != (stored.losses, stored.landmarks):
+        # If the target is only away, as someone renamed it or is restoring it, what is known of it is still needed.
+        is_away = self.target is None and stored.division not in (None, line.division)
+        if not is_away and (line != known or (line.losses, line.landmarks) != (stored.losses, stored.landmarks)):
             # What a run that captured during the look knows to be there isn't missed later, if it is deleted then.
             there = (each.landmarks or frozenset() for each in (self.store.get_line(line.edge), stored, line))
             latest, *known_before = there
             if new := latest.difference(*known_before):
                 line = replace(line, landmarks=new.union(line.landmarks or ()))
+            since = known.checked_to or (before_all(line.scanned) if line.scanned else None)
+            if since is not None and not may_lack_rows(line, since, source, tracked.ref):
+                since = None
             with effect(Effect.RECORD_LOOK):
-                self.store.set_line(line)
-            self._follow_captures_since(known, line, tracked, source)
+                self.store.set_line(replace(line, unchecked=since))
+            if since is not None:
+                self._follow_captures_since(since, line, tracked, source)
         return frozenset(pending)
 
     def _follow_captures_since(
-        self, known: LineState, line: LineState, tracked: TrackedInput, source: TableMetadata
+        self, since: Watermark, line: LineState, tracked: TrackedInput, source: TableMetadata
     ) -> None:
-        """Store what a run is reading that began to capture during the look, and doesn't know of it.
+        """Store what a run has read that captured during the look, which began at ``since``, and doesn't know of it.
 
         A run first stores what it captures and then reads the line; here it is the other way round. So one of the two
-        sees the other.
+        sees the other. If this is cut short, the next look does it.
         """
-        if known.scanned is None or not may_lack_rows(line, known.scanned, source, tracked.ref):
-            return
-        after = line
-        for read in _being_read(self._states_ever(line, tracked)):
-            after = with_rows_read(after, known.scanned, source, tracked, read)
-        if after != line:
-            with effect(Effect.RECORD_LOOK):
-                self.store.set_line(after)
+        states = self._states_ever(line, tracked)
+        behind = {key: at for key, at in _consumed(states).items() if at != line.scanned}
+        for read in (*_being_read(states), behind):
+            line = with_rows_read(line, since, source, tracked, read)
+        with effect(Effect.RECORD_LOOK):
+            self.store.set_line(line)
 
     def recompute_overtaken(self, tracked: TrackedInput, source: TableMetadata, partitions: Collection[str]) -> None:
         """Have those of the just published ``partitions`` recomputed that hold rows which no look has seen.
@@ -191,14 +195,11 @@ class PartitionWatch:
         line = look(self.storage, known, source, tracked)
         if known.scanned is None and line.scanned is not None:
             line = self._with_consumed(line, tracked)
-        elif known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
+        elif known.checked_to and may_lack_rows(line, known.checked_to, source, tracked.ref):
             states = self._states_ever(line, tracked)
             # A run that had nothing to write leaves no stamp, and may have read less than the last stamp says.
-            consumed: Mapping[str, Watermark | None] = {
-                key: state.committed for key, state in states.items() if state.committed is not None
-            }
-            for read in (*_being_read(states), self._read_up_to(line.edge, states, slicing), consumed):
-                line = with_rows_read(line, known.scanned, source, tracked, read)
+            for read in (*_being_read(states), self._read_up_to(line.edge, states, slicing), _consumed(states)):
+                line = with_rows_read(line, known.checked_to, source, tracked, read)
         line = self._with_newcomers(line, tracked, source)
         if not slicing.dynamic <= line.dynamic:
             line = replace(line, dynamic=line.dynamic | slicing.dynamic)
@@ -335,6 +336,10 @@ class PartitionWatch:
 def _has_passed(line: LineState, to: Watermark) -> bool:
     """Whether the last look was at a later snapshot than ``to``."""
     return line.scanned is not None and line.scanned.snapshot_id != to.snapshot_id and reaches(line.scanned, to)
+
+
+def _consumed(states: Mapping[str, EdgeState]) -> dict[str, Watermark | None]:
+    return {key: state.committed for key, state in states.items() if state.committed is not None}
 
 
 def _being_read(states: Mapping[str, EdgeState]) -> list[dict[str, Watermark | None]]:

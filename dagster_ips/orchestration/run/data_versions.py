@@ -60,7 +60,7 @@ def record_versions(  # noqa: PLR0913  # independent parameters
                 record_input(step, upstream, TableRead(taken.source, taken.head, storage, is_whole))
     if step.has_data_version(asset):  # The user has set one.
         return
-    version = _made(step.instance, asset, publication, list(partitions))
+    version = _made(step.instance, asset, captured, publication, list(partitions))
     if version is not None:
         step.set_data_version(asset, dg.DataVersion(version))
 
@@ -139,17 +139,36 @@ def input_version(instance: DagsterInstance, asset: dg.AssetKey, upstream: dg.As
 
 
 def _made(
-    instance: DagsterInstance, asset: dg.AssetKey, publication: Publication, partitions: Sequence[str]
+    instance: DagsterInstance,
+    asset: dg.AssetKey,
+    captured: RunInputs,
+    publication: Publication,
+    partitions: Sequence[str],
 ) -> str | None:
-    """The table's data version after a run: the previous one if no row changed and all partitions agree on it."""
+    """The table's data version after a run: the previous one if no row changed and all partitions agree on it.
+
+    If a run was killed after it had published, or Dagster's database was restored, that isn't the newest version.
+    """
     changed = [snapshot for snapshot in publication.snapshots if not snapshot.keeps_rows]
     if not changed and not publication.superseded_by:
         had = {_reported(instance, asset, partition) for partition in partitions or (None,)}
-        if len(had) == 1 and (version := had.pop()):
+        if len(had) == 1 and (version := had.pop()) and not _is_outdated(version, captured, publication.metadata):
             return version
     head = publication.metadata.ancestry().newest_change if publication.metadata else None
     newest = changed[-1] if changed else head
     return str(newest.snapshot_id) if newest else None
+
+
+def _is_outdated(version: str, captured: RunInputs, target: TableMetadata | None) -> bool:
+    """Whether rows that the run has found to be published already changed after the snapshot that ``version`` names."""
+    if target is None or not version.isdecimal():
+        return False
+    for mark in {capture.target.snapshot_id for capture in captured.captures if capture.target}:
+        published = Ancestry.of(target.snapshots, mark)
+        since = published.between(from_snapshot_id_exclusive=int(version), to_snapshot_id_inclusive=mark)
+        if not all(snapshot.keeps_rows for snapshot in since or ()):
+            return True
+    return False
 
 
 def _reported(instance: DagsterInstance, asset: dg.AssetKey, partition: str | None = None) -> str | None:

@@ -172,7 +172,7 @@ class WatchedInputs:
         return frozenset(
             key
             for key, mark in gone.items()
-            if not _is_behind(target, mark) and unexpected_change(EdgeState(edge, target=mark), history)
+            if not target.predates(mark) and unexpected_change(EdgeState(edge, target=mark), history)
         )
 
     def published(
@@ -264,12 +264,7 @@ def _is_unexpected(state: EdgeState, target: TableMetadata) -> bool:
     mark = state.target
     if mark is None or mark.snapshot_id == target.head_snapshot_id():
         return False
-    return not _is_behind(target, mark) and unexpected_change(state, target_history(target, state.edge)) is not None
-
-
-def _is_behind(target: TableMetadata, mark: TargetMark) -> bool:
-    """Whether a run has published and committed after the tick read where the table's metadata is."""
-    return mark.table_uuid == target.uuid and mark.sequence_number > target.last_sequence_number
+    return not target.predates(mark) and unexpected_change(state, target_history(target, state.edge)) is not None
 
 
 def require_no_limits(watched: WatchedInputs, *limits: object) -> None:

@@ -321,6 +321,22 @@ def test_partitions_of_other_titles_are_not_recomputed(
     lives.teardown()
 
 
+def test_a_run_after_it_is_deleted_hides_no_row_that_another_partition_has_read_and_that_is_gone() -> None:
+    """The run looks at the upstream before the sensor does."""
+    lives = mapped(dg.IdentityPartitionMapping(), TITLES, TITLES)
+    is_back(lives, "c")
+    lives.rows_come([(DAYS[0], "c")])
+    lives.all_that_waits_is_run()
+    lives.rows_come([(DAYS[2], "a")])
+    lives.run_of(["a"])
+    lives.delete(DAYS[2], "a")
+    goes(lives, "c")
+    lives.run_of(["b"])
+    assert lives.pending() == {"a"}
+    lives.all_that_waits_is_run()
+    lives.teardown()
+
+
 class _Groups(dg.PartitionMapping):
     """A mapping of one's own: which titles a region has is kept elsewhere, and forgotten with the title."""
 

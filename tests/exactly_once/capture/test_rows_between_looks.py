@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import dagster as dg
@@ -374,6 +375,26 @@ def test_lost_cursors_leave_no_partition_out_whose_rows_are_gone(plays: PlaysWit
     assert plays.pending(REGIONS, "region") == {"eu", "us"}
 
 
+def test_after_a_target_was_away_during_a_look_partitions_that_did_not_change_are_not_computed_from_expired_snapshots(
+    plays: PlaysWithTarget,
+) -> None:
+    plays.create(BY_REGION)
+    for region in ("eu", "us", "us"):
+        plays.append([{"region": region}])
+        assert plays.pending(REGIONS, "region") == {region}
+        plays.compute(plays.tracked(REGIONS, "region"), region)
+    assert plays.pending(REGIONS, "region") == set()
+    source, target = plays.lake.client.load_table(TABLE), plays.lake.client.load_table(TARGET)
+    source.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in source.snapshots()][:-1]).commit()
+    plays.lake.client.drop_table(TARGET)
+    assert plays.pending(REGIONS, "region") == {"eu", "us"}
+    plays.lake.client.register_table(TARGET, target.metadata_location)
+    assert plays.pending(REGIONS, "region") == set()
+    plays.append([{"region": "eu"}])
+    assert plays.pending(REGIONS, "region") == {"eu"}
+    assert plays.capture(plays.tracked(REGIONS, "region"), "eu").files.changes.row_count == 1
+
+
 def removes(plays: PlaysWithTarget, region: str) -> bool:
     """Whether the next run of the partition finds that rows were removed."""
     changes = plays.capture(plays.tracked(REGIONS, "region"), region).files.changes
@@ -402,6 +423,45 @@ def test_a_row_that_goes_while_a_run_captures_it_is_removed_though_a_look_came_i
     assert run.files.changes.row_count == 0
     plays.publish(run)
     assert plays.pending(REGIONS, "region") == set()
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["the first look", "a later look"])
+@pytest.mark.parametrize("ends", ["killed", "undisturbed", "after the run"])
+def test_a_row_that_a_run_captures_during_a_look_is_removed_if_the_look_has_found_it_gone(
+    plays: PlaysWithTarget, monkeypatch: pytest.MonkeyPatch, ends: str, *, is_first: bool
+) -> None:
+    """The run stores its capture after the look has asked which runs are at work, and reads what was last looked at.
+
+    The look may be killed right after that; or the run may commit before the look asks again.
+    """
+    plays.create(BY_REGION)
+    plays.append([{"region": "us", "number": 1}])
+    if not is_first:
+        plays.follow(REGIONS, "region")
+    plays.append([{"region": "eu", "number": 99}])
+    tracked, capturer = plays.tracked(REGIONS, "region"), Capturer(plays.lake, plays.store)
+    ready = capturer.look(CaptureRequest("out", [tracked], target=TARGET, partitions=RunPartitions(("eu",))))
+    plays.delete("number = 99")
+    store, run = plays.store.set_line, list[CapturedInput]()
+
+    def slowly(line: LineState) -> None:
+        if not run:
+            run.extend(capturer.take(ready, run_id="run"))
+            assert not capturer._is_behind_a_look(run)
+            if ends == "after the run":
+                plays.publish(run[0])
+        store(line)
+        if ends == "killed":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(plays.store, "set_line", slowly)
+    with pytest.raises(KeyboardInterrupt) if ends == "killed" else nullcontext():
+        plays.pending(REGIONS, "region")
+    monkeypatch.undo()
+    if ends != "after the run":
+        plays.publish(run[0])
+    assert "eu" in plays.pending(REGIONS, "region")
+    assert removes(plays, "eu")
 
 
 def test_a_row_that_a_run_publishes_during_a_tick_is_removed_if_it_is_gone_already(plays: PlaysWithTarget) -> None:

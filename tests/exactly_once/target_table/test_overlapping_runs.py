@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import dagster as dg
 import pytest
 from pyiceberg.expressions import EqualTo
 
-from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.capture import Capture, EdgeState, Mode
+from dagster_ips.core.edge import Edge
 from dagster_ips.errors import CaptureVoidError, PublishError
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
@@ -23,6 +25,7 @@ from dagster_ips.iceberg.icdc.icdc_tables import Tag
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import SameKeys
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
+from tests.support.memory_store import MemoryEdgeStore
 
 NO_SESSION: Any = None
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01")
@@ -85,6 +88,68 @@ def test_a_run_that_published_and_a_run_of_the_same_number_that_wrote_nothing_bo
     assert source.state.target is not None
     assert source.capture().capture.after_stamp == source.state.target.snapshot_id
     assert source.capture().files.changes.is_empty
+
+
+class Interrupted(MemoryEdgeStore):
+    """A store in which something happens right before or right after the cursors are read for the first time."""
+
+    def __init__(
+        self,
+        of: MemoryEdgeStore,
+        *,
+        before: Callable[[], None] | None = None,
+        after: Callable[[], None] | None = None,
+    ) -> None:
+        self._values, self.before, self.after = of._values, before, after
+
+    def get_many(self, edges: Iterable[Edge]) -> dict[Edge, EdgeState]:
+        if (before := self.before) is not None:
+            self.before = None
+            before()
+        found = super().get_many(edges)
+        if (after := self.after) is not None:
+            self.after = None
+            after()
+        return found
+
+
+def test_a_run_that_begins_while_another_one_commits_sees_what_that_consumed_of_all_inputs_or_of_none(
+    source: Source,
+) -> None:
+    """What one input added, another may have taken back: a run that continues only one of them would count it again."""
+    inputs = [TrackedInput(upstream, TABLE) for upstream in ("playback", "plans")]
+    request = CaptureRequest(EDGE.consumer, inputs, target=TARGET)
+
+    def captures() -> list[Capture]:
+        return [each.capture for each in Capturer(source.lake, source.store).capture(request, run_id="run")]
+
+    publisher(source).commit_without_writing(captures())
+    source.append(numbered(2))
+    idle = captures()
+    stored = source.store
+    other = Publisher(source.lake, stored, NO_SESSION, "idle")
+    source.store = Interrupted(stored, after=lambda: other.commit_without_writing(idle))
+    assert len({each.from_exclusive for each in captures()}) == 1
+
+
+def test_a_run_that_begins_while_another_one_publishes_does_not_take_the_target_to_be_rolled_back(
+    source: Source,
+) -> None:
+    source.append(numbered(2))
+    other = source.capture()
+    source.append(numbered(3))
+    stored = source.store
+
+    def ends() -> None:
+        source.publish(other)
+        Publisher(source.lake, stored, NO_SESSION, "other").commit(
+            [other.capture], source.lake.load(TARGET, asset="test")
+        )
+
+    source.store = Interrupted(stored, before=ends)
+    captured = source.capture()
+    assert captured.capture.mode is Mode.INCREMENTAL
+    assert source.scan(captured.capture.icdc_table) == source.expected(numbered(3))
 
 
 def test_a_run_that_looked_before_a_reset_and_writes_after_it_does_not_undo_it(source: Source) -> None:
