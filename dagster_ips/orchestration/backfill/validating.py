@@ -12,7 +12,7 @@ from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
 from dagster_ips.core.row_changes import RowChanges
 from dagster_ips.errors import UnprovableError
 from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, Prover
-from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
+from dagster_ips.exactly_once.snapshot_rows import current_rows
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.differing import RowKeys, StageDifference, by_partition, rows_of_stage
 from dagster_ips.orchestration.declare.consumers import captures_by_itself
@@ -113,7 +113,7 @@ class StageValidator:
             around = Surroundings(self.lineage.consumers[stage.asset].graph, self.lineage.instance, resources, lake)
             made = recompute(asset, part, manager, around)
             frame = made.frame
-            there = snapshot_rows(frame.sparkSession, lake.name, target, target.ancestry().head)
+            there = current_rows(frame.sparkSession, lake.name, target)
             found = differences(
                 frame if rows is None else frame.where(rows),
                 there if rows is None else there.where(rows),

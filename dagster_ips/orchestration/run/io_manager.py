@@ -25,7 +25,7 @@ from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
 from dagster_ips.exactly_once.publish.result_writer import Result
-from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
+from dagster_ips.exactly_once.snapshot_rows import current_rows
 from dagster_ips.iceberg import code_stamps, lookup_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -313,7 +313,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         # Dagster doesn't accept input metadata for several partitions.
         if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
             context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
-        frame = snapshot_rows(self._session(lake), lake.name, found, found.ancestry().head)
+        frame = current_rows(self._session(lake), lake.name, found)
         return frame if rows is None else frame.where(rows)
 
     def _outside_of_runs(self, context: dg.InputContext) -> "DataFrame":
@@ -322,7 +322,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         metadata = loaded.definition_metadata if loaded else {}
         lake = self.catalog.open()
         found = lake.load(table_of(context.asset_key, metadata, self.default_namespace), asset=name)
-        frame = snapshot_rows(self._session(lake), lake.name, found, found.ancestry().head)
+        frame = current_rows(self._session(lake), lake.name, found)
         if not context.has_asset_partitions:
             return frame
         require_partition_expression(name, metadata)
