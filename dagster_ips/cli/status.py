@@ -12,7 +12,7 @@ from dagster_ips.cli.context import UNREADABLE, Workplace
 from dagster_ips.cli.progress import shown_while
 from dagster_ips.cli.text_format import at_text, json_text, table
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.size_text import counted, size_text
+from dagster_ips.core.size_text import counted, listed, size_text
 from dagster_ips.core.time_text import age, moment
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
@@ -112,7 +112,7 @@ def _will_fail(problem: str) -> str:
 
 def _held_back(keys: Collection[str]) -> str:
     """A sentence on the failed partitions that automation doesn't retry now."""
-    named = ", ".join(key for key in sorted(keys)[:_MOST] if key) + (", …" if len(keys) > _MOST else "")
+    named = listed([key for key in sorted(keys) if key], _MOST)
     return f" Held back now{f': {named}' if named else ''}." if keys else ""
 
 
@@ -158,8 +158,8 @@ def _lag(pending: Pending | None) -> str:
 
 def _line_row(line: LineState) -> Sequence[str]:
     keys = sorted(line.touched)
-    named = ", ".join(keys[:_MOST]) + (", …" if len(keys) > _MOST else "")
-    return (line.edge.consumer, line.edge.upstream, at_text(line.scanned), f"{len(keys)}: {named}" if keys else "none")
+    touched = f"{len(keys)}: {listed(keys, _MOST)}" if keys else "none"
+    return (line.edge.consumer, line.edge.upstream, at_text(line.scanned), touched)
 
 
 def _line_as_json(line: LineState, problems: Mapping[str, str]) -> dict[str, Any]:

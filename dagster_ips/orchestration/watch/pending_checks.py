@@ -17,7 +17,7 @@ import dagster as dg
 from dagster_ips.core.backlog import Backlog, sum_of
 from dagster_ips.core.packed_text import packed, unpacked
 from dagster_ips.core.retry import MOST_FAILURES
-from dagster_ips.core.size_text import counted, size_text
+from dagster_ips.core.size_text import counted, listed, size_text
 from dagster_ips.core.time_text import age
 from dagster_ips.errors import IpsError
 from dagster_ips.orchestration.declare.consumers import PENDING_CHECK
@@ -240,8 +240,7 @@ def _last_runs(did: str, runs: Mapping[str, str]) -> str:
     if "" in runs:
         return f"Its last run {did} (run {runs['']})"
     named = [f"{key} (run {run_id[:8]})" for key, run_id in sorted(runs.items())]
-    listed = ", ".join(named[:_MOST_SHOWN]) + (", …" if len(named) > _MOST_SHOWN else "")
-    return f"The last run of these partitions {did}: {listed}" if runs else ""
+    return f"The last run of these partitions {did}: {listed(named, _MOST_SHOWN)}" if runs else ""
 
 
 def _with_older_rows(says: Mapping[str, Any], older: str) -> dict[str, Any]:
@@ -278,9 +277,9 @@ def _shown_partitions(
     keys: Sequence[str], lag: dt.timedelta, unreached: Sequence[str], *, is_late: bool
 ) -> dict[str, Any]:
     """What a partitioned asset's check says; ``unreached`` are texts on rows that no run will take."""
-    listed = ", ".join(keys[:_MOST_SHOWN]) + (", …" if len(keys) > _MOST_SHOWN else "")
     have = f"{counted(len(keys), 'partition')} {'has' if len(keys) == 1 else 'have'}"
-    said = [f"{have} changes that are not consumed{_lag_text(lag, is_late=is_late)}: {listed}"] if keys else []
+    late, named = _lag_text(lag, is_late=is_late), listed(keys, _MOST_SHOWN)
+    said = [f"{have} changes that are not consumed{late}: {named}"] if keys else []
     return {
         "passed": not (is_late or unreached),
         "severity": dg.AssetCheckSeverity.WARN,
