@@ -6,7 +6,6 @@ No ``from __future__ import annotations`` here: Dagster reads the annotation of 
 """
 
 import datetime as dt
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.core.backlog import Backlog, sum_of
-from dagster_ips.core.packed_text import packed, unpacked
+from dagster_ips.core.packed_text import digest, packed, unpacked
 from dagster_ips.core.retry import MOST_FAILURES
 from dagster_ips.core.size_text import counted, listed, size_text
 from dagster_ips.core.time_text import age
@@ -103,7 +102,9 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
                 look = _unknown(str(error), kind=type(error).__name__, first_seen_ms=seen.get(each.name))
             record = records.get(keys[each.name])
             seen[each.name] = look.first_seen_ms
-            now_shown = [_digest(look.value), record.asset_entry.last_materialization_storage_id if record else None]
+            # A digest, because there may be thousands of partitions.
+            value = digest(json.dumps(look.value))
+            now_shown = [value, record.asset_entry.last_materialization_storage_id if record else None]
             if (look.is_known or each.name in shown) and shown.get(each.name) != now_shown:
                 shown[each.name] = now_shown
                 of = keys[each.name]
@@ -129,11 +130,6 @@ class _CheckState:
     first_seen_ms: dict[str, float] = field(default_factory=dict)
     waits: bool = False
     is_known: bool = True
-
-
-def _digest(value: object) -> str:
-    """A short text that differs if ``value`` does: there may be thousands of partitions."""
-    return hashlib.blake2b(json.dumps(value).encode(), digest_size=12).hexdigest()
 
 
 def _now() -> dt.datetime:
