@@ -30,7 +30,7 @@ from dagster_ips.orchestration.declare.consumers import (
 )
 from dagster_ips.orchestration.declare.declarations import IO_MANAGER_KEY, event_time_of, plain
 from dagster_ips.orchestration.declare.partition_definitions import columns_of
-from dagster_ips.orchestration.declare.partition_mappings import partition_expression, require_partition_expression
+from dagster_ips.orchestration.declare.partition_mappings import partition_expression
 from dagster_ips.orchestration.platform.resources import IcebergCatalog
 from dagster_ips.orchestration.prove.proofs import bind_proofs, proofs_of_trusted
 from dagster_ips.orchestration.run.audits import check_audits
@@ -333,7 +333,6 @@ def _outside(specs: Sequence[dg.AssetSpec], managers: Mapping[str, IcdcIOManager
             )
     for spec in specs:
         if spec.key in tables and spec.partitions_def is not None:
-            require_partition_expression(spec.key.to_user_string(), spec.metadata)
             columns_of(spec.partitions_def, partition_expression(spec.metadata), asset=spec.key.to_user_string())
     return [
         OutsideTable(

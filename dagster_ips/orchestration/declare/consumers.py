@@ -42,7 +42,6 @@ from dagster_ips.orchestration.declare.partition_definitions import columns_of
 from dagster_ips.orchestration.declare.partition_mappings import (
     mapping_text,
     partition_expression,
-    require_partition_expression,
     slicing,
 )
 from dagster_ips.spark.session import is_frame_class
@@ -149,7 +148,6 @@ def _reading(
     is_partitioned = assets.partitions_def is not None
     if assets.partitions_def is not None:
         _require_no_other_tables(key, step)
-        require_partition_expression(key.to_user_string(), metadata[key])
         columns_of(assets.partitions_def, partition_expression(metadata[key]), asset=key.to_user_string())
         _require_keys_within_partitions(key, write_mode, metadata[key])
     inputs, columns = {}, {}

@@ -51,7 +51,6 @@ from dagster_ips.orchestration.declare.overwrite_result import Overwrite
 from dagster_ips.orchestration.declare.partition_definitions import columns_of
 from dagster_ips.orchestration.declare.partition_mappings import (
     partition_expression,
-    require_partition_expression,
     rows_of_keys,
 )
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -325,7 +324,6 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         frame = current_rows(self._session(lake), lake.name, found)
         if not context.has_asset_partitions:
             return frame
-        require_partition_expression(name, metadata)
         keys, partitions = context.asset_partition_keys, context.asset_partitions_def
         return frame.where(rows_of_keys(found, partitions, keys, metadata, context.instance, asset=name))
 
@@ -459,7 +457,6 @@ def _checked(  # noqa: PLR0913, PLR0917  # all are independent
         require_rows_found(stored, result.write_mode, existing)
     key_columns: tuple[str, ...] = ()
     if context.has_asset_partitions:
-        require_partition_expression(name, context.definition_metadata)
         expression = partition_expression(context.definition_metadata)
         key_columns = tuple(columns_of(context.asset_partitions_def, expression, asset=name).values())
     checked = result.checked(
@@ -543,7 +540,6 @@ def _partitions_read(
     if running is None or not context.has_asset_partitions or takes_all(running.assets_def, context.asset_key):
         return None
     name = context.asset_key.to_user_string()
-    require_partition_expression(name, metadata)
     keys, instance = context.asset_partition_keys, context.step_context.instance
     return rows_of_keys(upstream, context.asset_partitions_def, keys, metadata, instance, asset=name)
 
