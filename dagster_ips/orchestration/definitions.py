@@ -67,61 +67,46 @@ def with_incremental(
     Raises:
         DeclarationError: a declaration can't work. Raised before anything runs.
     """
-    if not 0 <= wait_seconds < _LONGEST_WAIT_SECONDS:
-        raise DeclarationError(
-            asset="with_incremental",
-            problem=f"wait_seconds={wait_seconds} is out of range: all other sensors wait that long, too.",
-            remedy=f"Give at least 0 and less than {_LONGEST_WAIT_SECONDS}; 4 fits the interval of Dagster's daemon.",
-        )
+    _require_short_wait(wait_seconds)
     _require_first_pass(definitions)
+    items, own_checks = definitions.assets or (), list(definitions.asset_checks or ())
     managers = _managers(definitions)
-    specs = _specs(definitions.assets or ())
+    specs = _specs(items)
     metadata = {spec.key: spec.metadata for spec in specs}
-    check_audits(definitions.asset_checks or (), definitions.assets or (), set(managers))
+    check_audits(own_checks, items, set(managers))
     together = {key: WatchedTables(manager.catalog) for key, manager in managers.items()}
-    watched = _watched(definitions.assets or (), metadata, managers, together)
+    watched = _watched(items, metadata, managers, together)
     outside = _outside(specs, managers)
-    tidied = _tidied(definitions.assets or (), metadata, managers)
+    tidied = _tidied(items, metadata, managers)
     _require_own_tables(tidied, managers, outside)
-    _require_mapped(definitions.assets or (), watched, outside)
+    _require_mapped(items, watched, outside)
     completeness = Completeness(watched, _outside_watches(specs, outside, together))
     own, bound = _bound_sensors(definitions.sensors or (), watched)
-    driven = {
-        key
-        for sensor in definitions.sensors or ()
-        if isinstance(sensor, PendingSensor)
-        for key in _keys_of_steps(sensor, watched)
-    }
-    assets = [
-        _with_complete_periods(_with_conditions(item, watched, driven), completeness)
-        for item in definitions.assets or ()
-    ]
+    driven = _driven_assets(definitions.sensors or (), watched)
+    assets = [_with_complete_periods(_with_conditions(item, watched, driven), completeness) for item in items]
     _require_evaluated(own, assets)
-    check_conditions_of_checks([*(definitions.asset_checks or ()), *assets])
+    check_conditions_of_checks([*own_checks, *assets])
+    consumers = list(watched.values())
     automation = automation_sensors(
-        assets, own, list(watched.values()), interval_seconds=interval_seconds, wait_seconds=wait_seconds
+        assets, own, consumers, interval_seconds=interval_seconds, wait_seconds=wait_seconds
     )
     sensors: list[Any] = [*own, *bound, *automation]
-    declared = list(definitions.asset_checks or ())
-    declared += proofs_of_trusted(declared, metadata)
-    checks = bind_proofs(declared, definitions.assets or (), metadata, managers)
-    if watched:
-        checks.append(pending_checks(list(watched.values())))
-        sensors.append(pending_checks_sensor(list(watched.values()), interval_seconds=interval_seconds))
+    checks = bind_proofs([*own_checks, *proofs_of_trusted(own_checks, metadata)], items, metadata, managers)
+    if consumers:
+        checks.append(pending_checks(consumers))
+        sensors.append(pending_checks_sensor(consumers, interval_seconds=interval_seconds))
     if outside:
         sensors.append(outside_tables_sensor(outside, interval_seconds=interval_seconds))
-
-    def graph() -> Any:  # noqa: ANN401  # Dagster's asset graph has no public type
-        return made.resolve_asset_graph()
-
-    hygiene = hygiene_job(tidied, list(watched.values()), managers, graph)
-
     made = dg.Definitions(
         assets=assets,
         asset_checks=checks,
         schedules=definitions.schedules,
         sensors=sensors,
-        jobs=[*(definitions.jobs or ()), hygiene, backfill_job(lambda: made)],
+        jobs=[
+            *(definitions.jobs or ()),
+            hygiene_job(tidied, consumers, managers, lambda: made),
+            backfill_job(lambda: made),
+        ],
         resources=definitions.resources,
         executor=definitions.executor,
         loggers=definitions.loggers,
@@ -129,6 +114,15 @@ def with_incremental(
         component_tree=definitions.component_tree,
     )
     return made
+
+
+def _require_short_wait(wait_seconds: float) -> None:
+    if not 0 <= wait_seconds < _LONGEST_WAIT_SECONDS:
+        raise DeclarationError(
+            asset="with_incremental",
+            problem=f"wait_seconds={wait_seconds} is out of range: all other sensors wait that long, too.",
+            remedy=f"Give at least 0 and less than {_LONGEST_WAIT_SECONDS}; 4 fits the interval of Dagster's daemon.",
+        )
 
 
 def _require_first_pass(definitions: dg.Definitions) -> None:
@@ -260,6 +254,11 @@ def _bound_sensors(
             )
         bound.append(sensor.bind([watched[key] for key in sorted(_keys_of_steps(sensor, watched) & watched.keys())]))
     return own, bound
+
+
+def _driven_assets(sensors: Iterable[Any], watched: Mapping[dg.AssetKey, WatchedInputs]) -> set[dg.AssetKey]:
+    """The assets that ``pending_sensor`` ones request."""
+    return {key for each in sensors if isinstance(each, PendingSensor) for key in _keys_of_steps(each, watched)}
 
 
 def _keys_of_steps(sensor: PendingSensor, watched: Mapping[dg.AssetKey, WatchedInputs]) -> set[dg.AssetKey]:

@@ -61,9 +61,12 @@ def hygiene_job(
     tables: Sequence[Tidied],
     watched: Sequence[WatchedInputs],
     managers: Mapping[str, Any],
-    graph: Callable[[], Any],  # Dagster's asset graph has no public type
+    definitions: Callable[[], dg.Definitions],
 ) -> dg.JobDefinition:
-    """The job, for all of ``tables`` or those that a run names. Only users start or schedule it."""
+    """The job, for all of ``tables`` or those that a run names; ``definitions`` is called only within a run.
+
+    Only users start or schedule it.
+    """
 
     @dg.op(
         name="tidy_up",
@@ -76,7 +79,7 @@ def hygiene_job(
         for each in _chosen(tables, config.assets):
             manager = getattr(context.resources, each.manager)
             try:
-                yield from _Tidying(context, config, each, manager, watched, graph).tidied_up()
+                yield from _Tidying(context, config, each, manager, watched, definitions).tidied_up()
             except Exception as error:  # noqa: BLE001  # one table doesn't hold up the others
                 said = str(error) if isinstance(error, IpsError) else f"{type(error).__name__}: {error}"
                 context.log.error("%s: %s", each.table, said)  # noqa: TRY400  # Spark's stack trace adds nothing
@@ -120,7 +123,7 @@ class _Tidying:
     tidied: Tidied
     manager: IcdcIOManager
     watched: Sequence[WatchedInputs]
-    graph: Callable[[], Any]
+    definitions: Callable[[], dg.Definitions]
 
     def tidied_up(self) -> Iterator[dg.AssetObservation]:
         """Compact, then expire, and report it in the asset's timeline."""
@@ -193,8 +196,9 @@ class _Tidying:
             if backfill_of_tag(tag) is not None:  # A revert must see the commits after the state that it restores.
                 yield Need(tag, "main", source.head_snapshot_id(tag))
         mine, known = self.manager.catalog.name_of(self.tidied.table), set()
+        graph = self.definitions().resolve_asset_graph()
         for each in self.watched:
-            for tracked in each.consumer.tracked(self.graph(), self.context.instance).values():
+            for tracked in each.consumer.tracked(graph, self.context.instance).values():
                 if each.watched.catalog.name_of(tracked.table) == mine:
                     known.add(each.edge(tracked))
                     yield from self._needs_of(each, tracked, source, store)
