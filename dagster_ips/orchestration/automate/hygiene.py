@@ -140,11 +140,14 @@ class _Tidying:
         told = {"table": self.tidied.table, **says}
         yield dg.AssetObservation(asset_key=self.tidied.key, description="maintenance done", metadata=told)
 
+    def _table(self, lake: LakeCatalog) -> TableMetadata:
+        return lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
+
     def _compact(self, lake: LakeCatalog) -> dict[str, Any]:
         """Compact the table, unless a run is writing it: the run would find its table changed and fail to publish."""
         if (run_id := run_at_work(self.context.instance, self.tidied.key)) is not None:
             return {"compaction": f"skipped: run {run_id} is writing the table"}
-        table = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
+        table = self._table(lake)
         if staged := [branch for branch in table.branches if backfill_of_branch(branch)]:
             return {"compaction": f"skipped: it would make the staged branch {staged[0]} unpublishable"}
         session = self.manager.session()
@@ -153,18 +156,16 @@ class _Tidying:
         return {"data files rewritten": done.rewritten, "into data files": done.added}
 
     def _expire(self, lake: LakeCatalog) -> dict[str, Any]:
-        before = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
-        wanted = time.time_ns() // 1_000_000 - int(self.config.keep_days * _DAY_MS)
+        before, now_ms = self._table(lake), time.time_ns() // 1_000_000
         refs = {ref: before.ancestry(ref) for ref in before.branches}
         needs = list(self._needs(lake, before))
-        until = expiry(needs, before.snapshots, refs, wanted_ms=wanted)
-        now_ms = time.time_ns() // 1_000_000
+        until = expiry(needs, before.snapshots, refs, wanted_ms=now_ms - int(self.config.keep_days * _DAY_MS))
         kept_from_ms = {ref: now_ms - age_ms + _HOUR_MS for ref, age_ms in before.branch_ages_ms.items()}
         held = refs_to_hold(needs, before.snapshots, refs, kept_from_ms=kept_from_ms)
         session = self.manager.session()
         with self._holding(held, before, lake.name), effect(Effect.TIDY_UP):
             expire_snapshots(session, lake.name, self.tidied.table, before_ms=until.before_ms)
-        after = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
+        after = self._table(lake)
         gone = len(before.snapshots) - len(before.snapshots.keys() & after.snapshots.keys())
         held_by = until.held_by or next(iter(held.values()), None)
         by = {"extra snapshots kept for": held_by} if held_by else {}
