@@ -168,47 +168,35 @@ class IcdcIOManager(dg.ConfigurableIOManager):
 
     def _handle(self, context: dg.OutputContext, obj: object) -> None:
         if not context.has_asset_key:
-            raise DeclarationError(
-                asset=context.step_context.step.key,
-                problem=f"its output {context.name!r} is passed between ops and has no table, so an IcdcIOManager "
-                "can't write it.",
-                remedy='Give it another IO manager: @dg.op(out=dg.Out(io_manager_key="files")), with '
-                'resources={"files": dg.FilesystemIOManager()}.',
-            )
-        key, metadata = context.asset_key, context.definition_metadata
+            raise _without_table(context)
+        key, metadata, step = context.asset_key, context.definition_metadata, context.step_context
         running = asset_context()
         if running is not None and captures_by_itself(running.assets_def, key):
             self._require_written_by_capture(context, obj)
             return
-        of_step = self._tries.of(context.step_context).captured
+        of_step = self._tries.of(step).captured
         if of_step is None and running is not None and incremental_input_names(running.assets_def):
-            raise DeclarationError(
-                asset=key.to_user_string(),
-                problem="its incremental inputs and its table use different IO managers, so the one that writes "
-                "doesn't know what was captured. Nothing was written and nothing was consumed.",
-                remedy="Give the asset and its upstreams the same io_manager_key.",
-            )
+            raise _read_by_another(key)
         is_consumer = of_step is not None
-        staged = staged_run(context.step_context.dagster_run, context.step_context.instance)
-        unread = RunInputs(cascade=staged.cascade if staged else cascade_of_run(context.step_context))
+        staged = staged_run(step.dagster_run, step.instance)
+        unread = RunInputs(cascade=staged.cascade if staged else cascade_of_run(step))
         captured = of_step.get(key.to_user_string()) if of_step is not None else unread
         if captured is None:
             _report_waiting(context, behind=list(of_step or ()))
-            keep_versions(context.step_context, key)
+            keep_versions(step, key)
             return
         result = returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
         table = table_of(key, metadata, self.default_namespace)
         started = time.monotonic()
         # Writes through another session would lack the stamps that this one sets.
-        runs = self.runs(context.step_context.instance).staged_for(staged)
+        runs = self.runs(step.instance).staged_for(staged)
         runs = replace(runs, session=lambda: self._session_of(result.frame))
         with runs.writing(captured):
             # With partitions there is no stamp: runs of other partitions, which may read a later state of a lookup,
             # publish in between.
             is_told = isinstance(result.write_mode, Combine) and not context.has_asset_partitions
-            read = self._tries.of(context.step_context).looked_up if is_told else {}
+            read = self._tries.of(step).looked_up if is_told else {}
             publication = _publish(runs, context, table, result, replace(captured, looked_up=read))
-        step = context.step_context
         report = RunReport(
             table=table,
             captured=captured,
@@ -218,11 +206,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             older=older_rows_in(publication, captured, code_version(step, key)),
             staged=staged,
         )
-        context.add_output_metadata(run_metadata(report))
-        for partition, count in captured.by_partition.items():
-            step.add_asset_metadata(captured_metadata(count), asset_key=key, partition_key=partition)
-        if report.older:
-            context.log.warning("%s: %s", table, report.older)
+        _show(context, report)
         partitions = context.asset_partition_keys if context.has_asset_partitions else ()
         if staged:
             keep_versions(step, key)
@@ -336,6 +320,25 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         session: SparkSession = self.spark.spark_session
         configure(session, lake.spark_configuration())
         return session
+
+
+def _without_table(context: dg.OutputContext) -> DeclarationError:
+    return DeclarationError(
+        asset=context.step_context.step.key,
+        problem=f"its output {context.name!r} is passed between ops and has no table, so an IcdcIOManager can't write "
+        "it.",
+        remedy='Give it another IO manager: @dg.op(out=dg.Out(io_manager_key="files")), with '
+        'resources={"files": dg.FilesystemIOManager()}.',
+    )
+
+
+def _read_by_another(key: dg.AssetKey) -> DeclarationError:
+    return DeclarationError(
+        asset=key.to_user_string(),
+        problem="its incremental inputs and its table use different IO managers, so the one that writes doesn't know "
+        "what was captured. Nothing was written and nothing was consumed.",
+        remedy="Give the asset and its upstreams the same io_manager_key.",
+    )
 
 
 def _not_captured(key: dg.AssetKey, did: str) -> DeclarationError:
@@ -511,6 +514,16 @@ def _require_same_storage(target: TableMetadata | None, partials: str | None, as
         "Nothing was written and nothing was consumed.",
         remedy="Give it another table with table(...), or drop this one: the next run computes everything.",
     )
+
+
+def _show(context: dg.OutputContext, report: RunReport) -> None:
+    """Show in the materializations what the run did; partitions of a run of several also show what each took."""
+    context.add_output_metadata(run_metadata(report))
+    for partition, count in report.captured.by_partition.items():
+        shown = captured_metadata(count)
+        context.step_context.add_asset_metadata(shown, asset_key=context.asset_key, partition_key=partition)
+    if report.older:
+        context.log.warning("%s: %s", report.table, report.older)
 
 
 def _report_waiting(context: dg.OutputContext, *, behind: Sequence[str]) -> None:
