@@ -259,11 +259,9 @@ def _maker(
     ``mappings`` has the partition mappings of upstreams, as text; upstreams with the default mapping have none.
     """
     followed = sorted(_followed(each, (mappings or {}).get(each.upstream)) for each in inputs.values())
-    keeps = any(
-        each.policies.on_removed is OnRemoved.IGNORE or each.start is not Everywhere.ALL for each in inputs.values()
-    )
-    began = FROM_A_START if any(each.start is not Everywhere.ALL for each in inputs.values()) else ""
-    return Maker(f"{writes} of {', '.join(followed)}{began}", code, keeps)
+    has_start = any(each.start is not Everywhere.ALL for each in inputs.values())
+    keeps = has_start or any(each.policies.on_removed is OnRemoved.IGNORE for each in inputs.values())
+    return Maker(f"{writes} of {', '.join(followed)}{FROM_A_START if has_start else ''}", code, keeps)
 
 
 def _followed(tracked: TrackedInput, mapping: str | None) -> str:

@@ -123,9 +123,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         """
         names = ("default_namespace", "icdc_namespace", "icdc_keep_last", "icdc_max_age_days")
         seen = {name: setting(getattr(self, name)) for name in names}
-        return (
-            self if all(value == getattr(self, name) for name, value in seen.items()) else self.model_copy(update=seen)
-        )
+        is_plain = all(value == getattr(self, name) for name, value in seen.items())
+        return self if is_plain else self.model_copy(update=seen)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Check the settings and the instance before anything runs. Environment variables are resolved only now.

@@ -151,9 +151,8 @@ class Runs:
             name: IcdcView(found, session, self.lake.name, weighs_live_rows=consumer.weighs_live_rows)
             for name, found in zip(consumer.inputs, captured, strict=True)
         }
-        counted = {name: count_rows(view.captured, session, self.lake.name) for name, view in views.items()}
-        for name, rows in counted.items():
-            if rows is not None:
+        for name, view in views.items():
+            if (rows := count_rows(view.captured, session, self.lake.name)) is not None:
                 running.log.info(
                     "%s: the run's partitions took %d of %d rows captured", name, rows.taken, rows.captured
                 )

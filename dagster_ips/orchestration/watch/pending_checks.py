@@ -220,14 +220,9 @@ def _links(runs: Mapping[str, str]) -> str:
 
 def failed_text(failed: Mapping[str, dg.RunRecord]) -> str:
     """A sentence on what ``failed_runs`` found, and what happens next."""
-    said = [
-        text
-        for text in (
-            _last_runs("failed", runs_that_failed(failed)),
-            _last_runs("succeeded, but yielded nothing", runs_without_output(failed)),
-        )
-        if text
-    ]
+    ended = _last_runs("failed", runs_that_failed(failed))
+    yielded_nothing = _last_runs("succeeded, but yielded nothing", runs_without_output(failed))
+    said = [text for text in (ended, yielded_nothing) if text]
     tried = f"automation tries what is pending {MOST_FAILURES} times, then waits for new data, new code or a manual run"
     return f"{'. '.join(said)}; {tried}"
 
