@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 
 import dagster as dg
@@ -371,8 +371,7 @@ class BackfillReverter:
             *self._unfollowed(consumed),
         ):
             raise self._refused(problems, "Recompute the partitions with the code that produced them.")
-        slicing = self._slicing()
-        rows = rows_of_stage(replace(stage, partitions=tuple(parts)), target, slicing) if slicing is not None else None
+        rows = rows_of_stage(parts, target, self._slicing())
         before = self._before(target)
         wanted = Restoration(self.backfill.plan.id, stage.asset, stage.table, before, rows, consumed, head)
         require_same_columns(target, wanted)

@@ -108,7 +108,7 @@ class StageValidator:
         lake = self.lineage.lake(stage.asset).on_branch(self.plan.staged_branch)
         slicing = self.lineage.own_slicing(stage.asset) if stage.partitions is not None else None
         keys = RowKeys.of(self.lineage, stage.asset)
-        rows = rows_of_stage(PlannedStage(stage.asset, stage.table, (), part.partitions), target, slicing)
+        rows = rows_of_stage(part.partitions, target, slicing)
         with dg.build_resources(self._resources(asset)) as resources:
             around = Surroundings(self.lineage.consumers[stage.asset].graph, self.lineage.instance, resources, lake)
             made = recompute(asset, part, manager, around)
