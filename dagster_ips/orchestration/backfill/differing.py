@@ -119,8 +119,7 @@ class StageComparer:
         self, stage: PlannedStage, metadata: TableMetadata, snapshot_id: int, slicing: Slicing | None
     ) -> DataFrame:
         """The stage's rows at a snapshot, without hidden columns: what they keep is of no use to readers."""
-        session = self.lineage.table(stage.asset).manager.session()
-        lake = self.lineage.lake(stage.asset)
+        session, lake = self.lineage.session(stage.asset), self.lineage.lake(stage.asset)
         frame = snapshot_rows(session, lake.name, metadata, metadata.snapshots[snapshot_id])
         frame = frame.drop(*hidden(frame.columns))
         rows = rows_of_stage(stage.partitions, metadata, slicing)

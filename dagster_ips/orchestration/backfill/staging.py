@@ -24,7 +24,6 @@ from dagster_ips.iceberg.stamps import BranchStamps, stamps_on_branch
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.staged_run import moved
 from dagster_ips.spark.branches import Branch
 
@@ -285,9 +284,7 @@ class StagedBackfill:
         if known is None or not known.consumer.is_partitioned:
             return
         lake, stamped = self.lineage.lake(each.stage.asset), self._stamps(each)
-        watch = PartitionWatch(
-            lake.storage, CursorStore(self.lineage.instance), each.stage.asset, lake.find(each.stage.table)
-        )
+        watch = PartitionWatch(lake.storage, self.lineage.store, each.stage.asset, lake.find(each.stage.table))
         for tracked in known.consumer.tracked(known.graph, self.lineage.instance).values():
             line = Edge(each.stage.asset, tracked.upstream)
             partitions = [edge.partition for edge in stamped if edge.line == line and edge.partition is not None]
@@ -318,9 +315,8 @@ class StagedBackfill:
         return stamps_on_branch(each.metadata, branch, known.consumer.edges, from_snapshot_id_exclusive=cut)
 
     def _publisher(self, each: StagedTable) -> StagedPublisher:
-        manager = self.lineage.table(each.stage.asset).manager
-        store = CursorStore(self.lineage.instance)
-        return StagedPublisher(self.lineage.lake(each.stage.asset), store, manager.session())
+        asset = each.stage.asset
+        return StagedPublisher(self.lineage.lake(asset), self.lineage.store, self.lineage.session(asset))
 
     def _report(self, done: StagedPublication) -> None:
         """Report the published partitions to Dagster: what staged runs reported was not about ``main``."""

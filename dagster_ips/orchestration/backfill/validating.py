@@ -16,7 +16,6 @@ from dagster_ips.exactly_once.snapshot_rows import current_rows
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.differing import RowKeys, StageDifference, by_partition, rows_of_stage
 from dagster_ips.orchestration.declare.consumers import captures_by_itself
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.orchestration.run.recompute_asset import Asset, Surroundings, recompute
 from dagster_ips.spark.comparison import Example
@@ -56,7 +55,7 @@ class StageValidator:
     def _of_stage(self, stage: PlannedStage, most_examples: int) -> StageDifference:
         known = self._provable(stage)
         lake = self.lineage.lake(stage.asset).on_branch(self.plan.staged_branch)
-        prover = Prover(lake, CursorStore(self.lineage.instance))
+        prover = Prover(lake, self.lineage.store)
         inputs = list(known.consumer.tracked(known.graph, self.lineage.instance).values())
         claim = prover.claim(stage.asset, stage.table, inputs, stage.partitions)
         begun = claim.begun if claim else ()
