@@ -117,9 +117,7 @@ class BackfillDesk:
         Raises:
             UnknownBackfillError: there is no such plan.
         """
-        found = self.lineage.store.get_backfill(backfill)
-        if found is None:
-            raise UnknownBackfillError(backfill=backfill)
+        found = self._found(backfill)
         return found if isinstance(found, BackfillPlan) else found.plan
 
     def launched(self, backfill: str) -> LaunchedBackfill:
@@ -129,9 +127,7 @@ class BackfillDesk:
             UnknownBackfillError: there is no such backfill.
             BackfillError: it has only been planned.
         """
-        found = self.lineage.store.get_backfill(backfill)
-        if found is None:
-            raise UnknownBackfillError(backfill=backfill)
+        found = self._found(backfill)
         if isinstance(found, BackfillPlan):
             remedy = f"To launch it: dagster-ips backfill launch {backfill}"
             raise BackfillError(backfill=backfill, problem="it has been planned but not launched.", remedy=remedy)
@@ -273,6 +269,12 @@ class BackfillDesk:
         if (staged := self.staged(backfill)) is not None:
             staged.require_no_branches()
         return BackfillLauncher(self.lineage).release(self.launched(backfill).plan)
+
+    def _found(self, backfill: str) -> BackfillPlan | LaunchedBackfill:
+        found = self.lineage.store.get_backfill(backfill)
+        if found is None:
+            raise UnknownBackfillError(backfill=backfill)
+        return found
 
     def _require_stages(self, plan: BackfillPlan) -> None:
         known = {each.asset for each in self.lineage.tables}

@@ -115,7 +115,7 @@ class StagedBackfill:
         Raises:
             BackfillError: nothing of it is on ``main``.
         """
-        if not any(each.standing is BranchStanding.PUBLISHED for each in self.tables()):
+        if not self._is_published():
             remedy = f"To drop the staged results: dagster-ips backfill cancel {self.plan.id}"
             raise BackfillError(self.plan.id, "nothing of it is published, so there is nothing to revert.", remedy)
 
@@ -140,8 +140,7 @@ class StagedBackfill:
         """
         launcher = BackfillLauncher(self.lineage)
         launcher.drop_branches(self.plan)
-        # Only now: until its branch was dropped, a table could still be published.
-        is_published = any(each.standing is BranchStanding.PUBLISHED for each in self.tables())
+        is_published = self._is_published()  # Asked only now: until its branch was dropped, a table could be published.
         if not is_published:
             launcher.release(self.plan)
         return not is_published
@@ -170,6 +169,10 @@ class StagedBackfill:
             self._report(done)
             BackfillLauncher(self.lineage).drop_branches(self.plan)
             return done
+
+    def _is_published(self) -> bool:
+        """Whether at least one stage is on ``main``."""
+        return any(each.standing is BranchStanding.PUBLISHED for each in self.tables())
 
     def _has_branch(self, each: StagedTable) -> bool:
         return each.metadata is not None and self.plan.staged_branch in each.metadata.branches
@@ -249,11 +252,11 @@ class StagedBackfill:
             with effect(Effect.PUBLISH):
                 lakes[0].fast_forward_together(tables, self.plan.staged_branch)
         except Exception:
-            now = self.tables()
-            if any(each.standing is BranchStanding.PUBLISHED for each in now):
+            now = _by_standing(self.tables())
+            if now[BranchStanding.PUBLISHED]:
                 return True  # the error came after it took effect
-            if gone := [each.stage.table for each in now if each.standing is BranchStanding.MOVED]:
-                raise moved(self.plan.id, gone) from None
+            if now[BranchStanding.MOVED]:
+                raise moved(self.plan.id, now[BranchStanding.MOVED]) from None
             raise
         return True
 
