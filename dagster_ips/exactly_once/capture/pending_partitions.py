@@ -61,9 +61,7 @@ class PartitionWatch:
         found = self._look(known, tracked, source)
         pending, made_of = found.pending.keys(), found.made_of
         done = [key for key, consumers in made_of.items() if consumers and consumers.isdisjoint(pending)]
-        line = found.line.without(done)
-        if line.unread:
-            line = line.without_consumed_unread(list(self._every_state(line, tracked).values()))
+        line = self._without_consumed_unread(found.line.without(done), tracked)
         if line != known or (line.losses, line.landmarks) != (stored.losses, stored.landmarks):
             # What a run that captured during the look knows to be there isn't missed later, if it is deleted then.
             there = (each.landmarks or frozenset() for each in (self.store.get_line(line.edge), stored, line))
@@ -99,7 +97,7 @@ class PartitionWatch:
         no change, and neither will a later one. Partitions that were read where no look has gone beyond are left alone:
         the next look sees their stamps.
         """
-        slicing, line = tracked.known_slicing, known_line(self.store, self.consumer, tracked, self.target)
+        slicing, line = tracked.known_slicing, self._line(tracked)
         overtaken: dict[Watermark, dict[str, EdgeState]] = {}
         for key, state in self._states(line, slicing, frozenset(partitions)).items():
             to = state.committed
@@ -126,8 +124,7 @@ class PartitionWatch:
 
         A revert that was killed after it published hasn't stored that their changes are to be consumed again.
         """
-        slicing = tracked.known_slicing
-        line = known_line(self.store, self.consumer, tracked, self.target)
+        slicing, line = tracked.known_slicing, self._line(tracked)
         return with_taken_back(line, slicing, *self._taken_back(line, slicing))
 
     def waiting(self, tracked: TrackedInput, source: TableMetadata) -> Mapping[str, Watermark | None]:
@@ -136,10 +133,8 @@ class PartitionWatch:
 
     def looked(self, tracked: TrackedInput, source: TableMetadata) -> tuple[Mapping[str, Watermark | None], LineState]:
         """As ``waiting``, and the line, which has the files whose partitions are unknown. Nothing is stored."""
-        found = self._look(known_line(self.store, self.consumer, tracked, self.target), tracked, source)
-        line = found.line
-        if line.unread:
-            line = line.without_consumed_unread(list(self._every_state(line, tracked).values()))
+        found = self._look(self._line(tracked), tracked, source)
+        line = self._without_consumed_unread(found.line, tracked)
         return {key: state.committed for key, state in found.pending.items()}, line
 
     def consumed_up_to(
@@ -152,7 +147,7 @@ class PartitionWatch:
         that is partitioned ``by_time``, times after its last partition don't count. Nothing is stored.
         """
         slicing = tracked.known_slicing
-        found = self._look(known_line(self.store, self.consumer, tracked, self.target), tracked, source)
+        found = self._look(self._line(tracked), tracked, source)
         line = found.line
         if source.head_snapshot_id(tracked.ref) is None:
             return None
@@ -171,18 +166,26 @@ class PartitionWatch:
 
     def published(self, tracked: TrackedInput) -> dict[str | None, TargetMark | None]:
         """The target's snapshot with which each existing partition that was ever computed was last published."""
-        states = self._every_state(known_line(self.store, self.consumer, tracked, self.target), tracked)
+        states = self._every_state(self._line(tracked), tracked)
         return {key: state.target for key, state in states.items() if state.committed is not None}
 
     def needs(self, tracked: TrackedInput, source: TableMetadata) -> Iterator[Need]:
         """What is still to be read of the upstream's history. Nothing is stored."""
-        slicing = tracked.known_slicing
-        known = known_line(self.store, self.consumer, tracked, self.target)
+        slicing, known = tracked.known_slicing, self._line(tracked)
         found = self._look(known, tracked, source)
         starts = [found.line.start_of(state, slicing.taken_by(key)) for key, state in found.pending.items()]
         starts += [being_read(state) for state in self._every_state(known, tracked).values()]
         # The next look begins where the last stored one ended, as this one isn't stored.
         return needs_of_line(known, [*starts, *(each.changed.since for each in found.line.unread.values())], source)
+
+    def _line(self, tracked: TrackedInput) -> LineState:
+        """What is known from the stored line before the next look."""
+        return known_line(self.store, self.consumer, tracked, self.target)
+
+    def _without_consumed_unread(self, line: LineState, tracked: TrackedInput) -> LineState:
+        if not line.unread:
+            return line
+        return line.without_consumed_unread(list(self._every_state(line, tracked).values()))
 
     def _look(self, known: LineState, tracked: TrackedInput, source: TableMetadata) -> _PendingKeys:
         slicing = tracked.known_slicing
@@ -194,10 +197,7 @@ class PartitionWatch:
         elif known.scanned and may_lack_rows(line, known.scanned, source, tracked.ref):
             states = self._states_ever(line, tracked)
             # A run that had nothing to write leaves no stamp, and may have read less than the last stamp says.
-            consumed: Mapping[str, Watermark | None] = {
-                key: state.committed for key, state in states.items() if state.committed is not None
-            }
-            for read in (*_being_read(states), self._read_up_to(line.edge, states, slicing), consumed):
+            for read in (*_being_read(states), self._read_up_to(line.edge, states, slicing), _consumed(states)):
                 line = with_rows_read(line, known.scanned, source, tracked, read)
         line = self._with_newcomers(line, tracked, source)
         if not slicing.dynamic <= line.dynamic:
@@ -243,7 +243,7 @@ class PartitionWatch:
         if source.columns_of_other_meaning(None) == ():
             return {}
         states = self._every_state(line, tracked)
-        consumed = {key: state.committed for key, state in states.items() if state.committed is not None}
+        consumed = _consumed(states)
         others = {each: source.columns_of_other_meaning(each) for each in {at.schema_id for at in consumed.values()}}
         return {key: states[key] for key, at in consumed.items() if others[at.schema_id]}
 
@@ -292,7 +292,7 @@ class PartitionWatch:
     def _holding_what_is_gone(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
         """The partitions that consumed an upstream that now has no snapshot, because it was re-created without rows."""
         states = self._every_state(line, tracked)
-        return {key: state for key, state in states.items() if state.committed is not None}
+        return {key: states[key] for key in _consumed(states)}
 
     def _with_consumed(self, line: LineState, tracked: TrackedInput) -> LineState:
         """``line`` after the first look, with the partitions that were computed before it.
@@ -335,6 +335,11 @@ class PartitionWatch:
 def _has_passed(line: LineState, to: Watermark) -> bool:
     """Whether the last look was at a later snapshot than ``to``."""
     return line.scanned is not None and line.scanned.snapshot_id != to.snapshot_id and reaches(line.scanned, to)
+
+
+def _consumed(states: Mapping[str, EdgeState]) -> Mapping[str, Watermark]:
+    """Up to where each partition that was ever computed has consumed."""
+    return {key: state.committed for key, state in states.items() if state.committed is not None}
 
 
 def _being_read(states: Mapping[str, EdgeState]) -> list[dict[str, Watermark | None]]:
