@@ -9,7 +9,7 @@ from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Need
 from dagster_ips.core.partition_keys import Slicing, taken_by_any
-from dagster_ips.core.target import settle, shows_all_since
+from dagster_ips.core.target import settle, settle_all, shows_all_since
 from dagster_ips.core.touched import LineState, Touched, first_of, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.line_look import (
@@ -223,8 +223,7 @@ class PartitionWatch:
         if not line.losses:
             return {}
         stored = self.store.get_many([line.edge.of(key) for key in sorted(slicing.sharing)])
-        histories = histories_of(self.storage, self.target, stored.values())
-        settled = {edge: settle(state, histories.get(edge)) for edge, state in stored.items()}
+        settled = settle_all(stored, histories_of(self.storage, self.target, stored.values()))
         now = as_divided_now(settled.values(), self.target, line, slicing)
         return {
             edge.partition or "": now[edge]
