@@ -216,9 +216,9 @@ def with_rows_read(
 def _loses_rows(line: LineState, scanned: Watermark, source: TableMetadata, ref: str) -> bool:
     if line.scanned == scanned:
         return False
-    newer = _newer_than(scanned, source, ref)
+    newer = source.ancestry(ref).since(scanned.snapshot_id)
     # If the history doesn't contain ``scanned``, any of its snapshots may be newer.
-    newer = list(source.ancestry(ref).snapshots) if newer is None else newer
+    newer = tuple(source.ancestry(ref).snapshots) if newer is None else newer
     return any(not (snapshot.keeps_rows or snapshot.only_adds) for snapshot in newer)
 
 
@@ -230,18 +230,8 @@ def _may_have_gone_back(scanned: Watermark, source: TableMetadata, ref: str) -> 
     """
     if source.format_version == 1 or scanned.sequence_number == 0:
         return True
-    newer = _newer_than(scanned, source, ref)
+    newer = source.ancestry(ref).since(scanned.snapshot_id)
     return newer is None or source.last_sequence_number - scanned.sequence_number != len(newer)
-
-
-def _newer_than(scanned: Watermark, source: TableMetadata, ref: str) -> list[Snapshot] | None:
-    """The snapshots of ``ref`` after ``scanned``; None if ``scanned`` isn't in the history."""
-    newer: list[Snapshot] = []
-    for snapshot in source.ancestry(ref).snapshots:
-        if snapshot.snapshot_id == scanned.snapshot_id:
-            return newer
-        newer.append(snapshot)
-    return None
 
 
 def has_lost_partitions(line: LineState, slicing: Slicing) -> bool:
