@@ -26,6 +26,7 @@ from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import WriteMode
 from dagster_ips.errors import LayoutError
 from dagster_ips.spark.branches import sql_name
+from dagster_ips.spark.error_text import first_line
 from dagster_ips.spark.identifiers import identifier
 from dagster_ips.spark.late import errors, types
 
@@ -114,8 +115,7 @@ def _declared_layout(table: str, columns: Sequence[str] = ()) -> Iterator[None]:
         refused = (errors.AnalysisException, errors.UnsupportedOperationException, errors.IllegalArgumentException)
         if not isinstance(error, refused) and _ICEBERG_REFUSED not in str(error):
             raise
-        # Spark lists the columns, with types, and the JVM's stack in further lines.
-        problem = str(error).strip().partition("\n")[0].removeprefix(f"({_ICEBERG_REFUSED}) ").removesuffix(" in:")
+        problem = first_line(error).removeprefix(f"({_ICEBERG_REFUSED}) ").removesuffix(" in:")
         raise LayoutError(table=table, problem=problem.rstrip(";:."), columns=tuple(columns)) from error
 
 

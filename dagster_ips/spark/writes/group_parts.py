@@ -16,6 +16,7 @@ from dagster_ips.core.aggregates import EVERY_ROW, EXTREMES, Aggregate, Aggregat
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.errors import AggregateError, CombineError, UnknownColumnError
+from dagster_ips.spark.error_text import first_line, unresolved_column
 from dagster_ips.spark.frames import any_of
 from dagster_ips.spark.late import F, errors, types
 
@@ -338,7 +339,7 @@ def explained(table: str) -> Iterator[None]:
     try:
         yield
     except errors.PySparkException as error:
-        cause = str(error).strip().partition("\n")[0]
+        cause = first_line(error)
         if _NOT_OURS in str(error):
             raise CombineError(table=table, problem=cause) from error
         if not (error.getCondition() or "").startswith(_OVERFLOWS) and _TOO_LARGE not in str(error):
@@ -379,11 +380,10 @@ def _require_scalar(rows: DataFrame, aggregate: Aggregate, table: str) -> None:
     try:
         _types(rows, [aggregate.expression] if aggregate.expression != EVERY_ROW else [])
     except errors.AnalysisException as error:
-        if (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
-            column = (error.getMessageParameters() or {}).get("objectName", "").strip("`")
+        if (column := unresolved_column(error)) is not None:
             said = f"Its column {aggregate.name} is {aggregate}."
             raise _unknown_column(column, said, rows, table) from error
-        problem = str(error).strip().partition("\n")[0]
+        problem = first_line(error)
         raise AggregateError(table=table, column=aggregate.name, aggregate=str(aggregate), problem=problem) from error
 
 

@@ -9,6 +9,7 @@ from dagster_ips.core.row_text import row_text
 from dagster_ips.core.sql_condition import mentions, mentions_only
 from dagster_ips.errors import ConditionError, OutsideConditionError, OutsidePartitionsError, UnknownColumnError
 from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.error_text import first_line, unresolved_column
 from dagster_ips.spark.frames import distinct_keys
 from dagster_ips.spark.late import F, errors, types
 from dagster_ips.spark.observed import watched
@@ -68,10 +69,10 @@ def require_condition(rows: DataFrame, where: str, *, of: str) -> None:
         # As a join's condition, which can't be random, though a filter's can.
         _ = _one_row(rows.sparkSession).join(rows, F.expr(where)).schema
     except errors.AnalysisException as error:
-        if (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+        if (column := unresolved_column(error)) is not None:
             raise UnknownColumnError(
                 where=of,
-                column=(error.getMessageParameters() or {}).get("objectName", "").strip("`"),
+                column=column,
                 known=tuple(rows.columns),
                 remedy=f"The Overwrite's condition ({where}) names it. Nothing was written and nothing was consumed.",
             ) from error
@@ -79,7 +80,7 @@ def require_condition(rows: DataFrame, where: str, *, of: str) -> None:
 
 
 def _not_a_condition(where: str, of: str, error: errors.AnalysisException) -> ConditionError:
-    return ConditionError(table=of, condition=where, cause=str(error).strip().partition("\n")[0])
+    return ConditionError(table=of, condition=where, cause=first_line(error))
 
 
 def refuse_rows_outside_partitions(rows: DataFrame, partitions: str, *, table: str) -> None:
