@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_ips.core.ranges import quoted
 from dagster_ips.spark.frames import MOST_LITERALS, free_prefix
 from dagster_ips.spark.late import F, types
+from dagster_ips.spark.type_tree import contains
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -262,15 +263,7 @@ def _weight(net: NetRows) -> Column:
 
 def _needs_form(kind: types.DataType) -> bool:
     """Whether Spark can't group by values of this type directly."""
-    match kind:
-        case types.MapType() | types.VariantType():
-            return True
-        case types.ArrayType():
-            return _needs_form(kind.elementType)
-        case types.StructType():
-            return any(_needs_form(field.dataType) for field in kind.fields)
-        case _:
-            return False
+    return contains(kind, types.MapType, types.VariantType)
 
 
 def comparable(value: Column, kind: types.DataType) -> Column:

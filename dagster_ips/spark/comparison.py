@@ -58,9 +58,8 @@ def alike(expected: DataFrame, actual: DataFrame) -> tuple[DataFrame, DataFrame]
     A column that one of them lacks is null there. Names that differ only in case are the same column.
     """
     fields = {field.name.lower(): field for field in (*expected.schema.fields, *actual.schema.fields)}
-    names = {field.name.lower(): field.name for field in (*expected.schema.fields, *actual.schema.fields)}
     schema = types.StructType(
-        [types.StructField(names[key], _nullable(field.dataType), nullable=True) for key, field in fields.items()]
+        [types.StructField(field.name, _nullable(field.dataType), nullable=True) for field in fields.values()]
     )
     return expected.to(schema), actual.to(schema)
 

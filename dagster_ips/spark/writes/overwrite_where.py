@@ -14,6 +14,7 @@ from dagster_ips.spark.frames import distinct_keys
 from dagster_ips.spark.late import F, errors, types
 from dagster_ips.spark.observed import watched
 from dagster_ips.spark.settings import with_settings
+from dagster_ips.spark.type_tree import contains
 from dagster_ips.spark.writes.partition_filter import collected, exactly
 
 if TYPE_CHECKING:
@@ -183,21 +184,8 @@ def _evaluated(where: str, there: DataFrame, use: Callable[[Column], _T]) -> _T:
 
 
 def _with_floats(rows: DataFrame) -> Iterator[str]:
-    return (field.name for field in rows.schema.fields if _has_float(field.dataType))
-
-
-def _has_float(kind: types.DataType) -> bool:
-    match kind:
-        case types.FloatType() | types.DoubleType():
-            return True
-        case types.ArrayType():
-            return _has_float(kind.elementType)
-        case types.MapType():
-            return _has_float(kind.keyType) or _has_float(kind.valueType)
-        case types.StructType():
-            return any(_has_float(field.dataType) for field in kind.fields)
-        case _:
-            return False
+    floats = (types.FloatType, types.DoubleType)
+    return (field.name for field in rows.schema.fields if contains(field.dataType, *floats))
 
 
 def _one_row(session: SparkSession) -> DataFrame:
