@@ -34,6 +34,7 @@ from dagster_ips.query.query_tree import (
     NotDerivedError,
     Scan,
     SelectBlock,
+    above,
     build,
     key_expression,
     kind_of,
@@ -400,20 +401,17 @@ def _has_other_order(select: exp.Select) -> bool:
 
 def _is_read_by_place(select: exp.Select) -> bool:
     """Whether it is within a side of a set operation, or a derived table whose columns are renamed."""
-    above = select.parent
-    while above is not None:
-        if isinstance(above, exp.SetOperation) or (isinstance(above, exp.Subquery) and above.alias_column_names):
+    around = select.parent
+    while around is not None:
+        if isinstance(around, exp.SetOperation) or (isinstance(around, exp.Subquery) and around.alias_column_names):
             return True
-        above = above.parent
+        around = around.parent
     return False
 
 
 def _is_side(tree: exp.Expr) -> bool:
     """Whether it is a side of a set operation."""
-    above = tree.parent
-    while isinstance(above, exp.Paren | exp.Subquery):
-        above = above.parent
-    return isinstance(above, exp.SetOperation)
+    return isinstance(above(tree, exp.Paren, exp.Subquery), exp.SetOperation)
 
 
 def _require_columns_named(tree: exp.Expr) -> None:
@@ -462,14 +460,12 @@ def _joins_again_after_right(select: exp.Select) -> bool:
 
 def _may_be_time(text: exp.Expr) -> bool:
     """Whether Spark may cast a string to a date or a time: for a function of times, or beside one."""
-    above = text.parent
-    while isinstance(above, exp.Paren):
-        above = above.parent
-    if not isinstance(above, exp.Func | exp.Predicate):
+    call = above(text, exp.Paren)
+    if not isinstance(call, exp.Func | exp.Predicate):
         return False
-    if _OF_TIMES.search(above.name if isinstance(above, exp.Anonymous) else type(above).__name__):
+    if _OF_TIMES.search(call.name if isinstance(call, exp.Anonymous) else type(call).__name__):
         return True
-    beside = [each.type for each in above.iter_expressions() if isinstance(each, exp.Condition) and each is not text]
+    beside = [each.type for each in call.iter_expressions() if isinstance(each, exp.Condition) and each is not text]
     return any(kind is None or kind.this in (exp.DType.UNKNOWN, *exp.DataType.TEMPORAL_TYPES) for kind in beside)
 
 
