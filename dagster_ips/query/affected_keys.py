@@ -420,9 +420,10 @@ def tables_of(query: exp.Query) -> frozenset[str]:
     return frozenset(table.name for table in query.find_all(exp.Table))
 
 
-def select(columns: Sequence[exp.Expr], table: exp.Expr | None) -> exp.Select:
+def select(columns: Sequence[exp.Expr], table: exp.Expr | None, *, distinct: bool = False) -> exp.Select:
     """SELECT ``columns`` FROM ``table``."""
-    return exp.Select(expressions=list(columns), from_=exp.From(this=table) if table is not None else None)
+    from_ = exp.From(this=table) if table is not None else None
+    return exp.Select(expressions=list(columns), from_=from_, distinct=exp.Distinct() if distinct else None)
 
 
 def derived(query: exp.Query, alias: str) -> exp.Subquery:

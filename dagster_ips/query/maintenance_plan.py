@@ -121,11 +121,10 @@ class MaintenancePlan:
         self.refused: str | None = None
         try:
             self._tree = _qualified(query, columns)
-            names = {named(source): [each.name.lower() for each in found] for source, found in enumerate(columns)}
             self.text, self.text_as_parsed = (in_spark(_over_sources(each)) for each in (self._tree, query.tree))
             for each in self._tree.find_all(exp.Select):
                 _simplify_equal(each, within(each, exp.Coalesce))
-            self._node = build(self._tree, names)
+            self._node = build(self._tree, _names_of(columns))
             _require_all_read(self._tree, self._node)
         except NotDerivedError as error:
             self.refused = str(error)
@@ -291,13 +290,14 @@ class MaintenancePlan:
         if any(_is_constant(node, scan, keys) for scan in scans):
             unkeyed = node.unkeyed if isinstance(node, SelectBlock) else None
             raise NotDerivedError(unkeyed or "; ".join(problems) or "its columns are constants")
-        names = [node.names[place] for place in keys]
-        parts = []
-        for scan in scans:
-            columns = [exp.column(name) for name in names]
-            part = select(columns, derived(reach.keys(node, scan, keys), "ips_reached"))
-            part.set("distinct", exp.Distinct())
-            parts.append(part)
+        parts = [
+            select(
+                [exp.column(node.names[place]) for place in keys],
+                derived(reach.keys(node, scan, keys), "ips_reached"),
+                distinct=True,
+            )
+            for scan in scans
+        ]
         rows = restricted(self._made_of(), node, keys)
         return MaintenanceStep(Strategy.KEYS, rows, union(parts, distinct=True), tuple(keys), why_not=why_not)
 
@@ -334,8 +334,7 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
     _require_columns_named(tree)
     for each in tree.find_all(exp.Select):
         _name_groups(each)
-    names = {named(source): [each.name.lower() for each in found] for source, found in enumerate(columns)}
-    make_aliases_distinct(tree, names)
+    make_aliases_distinct(tree, _names_of(columns))
     annotate_types(tree, schema=schema, dialect=DIALECT)
     _keep_names_in_values(tree)
     computes_decimals = any(map(_is_computed_decimal, tree.walk()))
@@ -354,6 +353,11 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
     for exists in tree.find_all(exp.Exists):
         _read_no_columns(exists.this)
     return tree
+
+
+def _names_of(columns: Sequence[Sequence[QueryColumn]]) -> dict[str, list[str]]:
+    """The names of each source's columns, in lower case, by the source's name in trees."""
+    return {named(source): [each.name.lower() for each in found] for source, found in enumerate(columns)}
 
 
 def _name_groups(select: exp.Select) -> None:
