@@ -232,7 +232,7 @@ class IcdcView:
         found = self._gone_ranges.get(column)
         if found is None or not _are_narrow(found, self._change_ranges(column, changes)):
             return self._pruning(column, of, changes)
-        return reduce(or_, [each.between(of) for each in found], Predicate("FALSE"))
+        return _within_any(found, of)
 
     def loses_rows(self, columns: Sequence[str], compared: Collection[str] = ()) -> bool:
         """Whether a row ``went``, of which only ``columns`` are needed from now on. For SQL assets.
@@ -747,8 +747,7 @@ class IcdcView:
         values = partition_values(changes, self._captured.source, column)
         # Of a table that isn't partitioned by the column, Spark compares each row with each of them.
         if values is None or len(values) > (MOST_LITERALS if of is None else _FEW):
-            ranges = [found.between(of or column) for found in self._change_ranges(column, changes)]
-            return reduce(or_, ranges, Predicate("FALSE"))
+            return _within_any(self._change_ranges(column, changes), of or column)
         # Never IN: Iceberg fails on it if a partition of a string column is null.
         name, known = quoted(of or column), sorted(value for value in values if value is not None)
         conditions = [equals(name, value) for value in known]
@@ -800,6 +799,10 @@ def affected(fact: IcdcView, *keys: str, by: IcdcView, on: str | Sequence[str] |
         names = [on] if isinstance(on, str) else on
         pairs = dict(zip(names, names, strict=True))
     return fact.affected_by(keys, by, pairs)
+
+
+def _within_any(ranges: Sequence[ChangeRange], column: str) -> Predicate:
+    return reduce(or_, [each.between(column) for each in ranges], Predicate("FALSE"))
 
 
 def _are_narrow(ranges: Sequence[ChangeRange], others: Sequence[ChangeRange]) -> bool:
