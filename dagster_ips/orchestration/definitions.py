@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -272,12 +271,10 @@ def _with_conditions(item: Any, watched: Mapping[dg.AssetKey, WatchedInputs], dr
         added = dict.fromkeys((assets.keys & watched.keys()) - driven, on_change())
         conditions = {key: bind(condition, key, watched) for key, condition in {**added, **own}.items()}
         if assets.keys & watched.keys():
-            conditioned = _with_backfill_policy(assets).map_asset_specs(
-                partial(_with_own_condition, conditions=conditions)
-            )
+            conditioned = _conditioned(_with_backfill_policy(assets), conditions)
             return conditioned.map_asset_specs(lambda spec: _marked(spec) if spec.key in watched else spec)
         if any(conditions[key] is not own[key] for key in own):
-            return assets.map_asset_specs(partial(_with_own_condition, conditions=conditions))
+            return _conditioned(assets, conditions)
     return item
 
 
@@ -303,7 +300,7 @@ def _with_complete_periods(item: Any, completeness: Completeness) -> Any:  # noq
         found = assets.automation_conditions_by_key
         conditions = {key: bind_valid_through(each, completeness, assets) for key, each in found.items()}
         if any(conditions[key] is not found[key] for key in found):
-            return assets.map_asset_specs(partial(_with_own_condition, conditions=conditions))
+            return _conditioned(assets, conditions)
     return item
 
 
@@ -353,11 +350,16 @@ def _with_backfill_policy(assets: dg.AssetsDefinition) -> dg.AssetsDefinition:
     return assets.with_attributes(backfill_policy=dg.BackfillPolicy.single_run())
 
 
-def _with_own_condition(
-    spec: dg.AssetSpec, conditions: Mapping[dg.AssetKey, dg.AutomationCondition[dg.AssetKey]]
-) -> dg.AssetSpec:
-    condition = conditions.get(spec.key)
-    return spec.replace_attributes(automation_condition=condition) if condition else spec
+def _conditioned(
+    assets: dg.AssetsDefinition, conditions: Mapping[dg.AssetKey, dg.AutomationCondition[dg.AssetKey]]
+) -> dg.AssetsDefinition:
+    """``assets`` of which each that has one of ``conditions`` runs by it."""
+
+    def with_its_own(spec: dg.AssetSpec) -> dg.AssetSpec:
+        condition = conditions.get(spec.key)
+        return spec.replace_attributes(automation_condition=condition) if condition else spec
+
+    return assets.map_asset_specs(with_its_own)
 
 
 def _marked(spec: dg.AssetSpec) -> dg.AssetSpec:
