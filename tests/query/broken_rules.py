@@ -161,14 +161,14 @@ class _Breaking(importlib.machinery.SourceFileLoader, importlib.abc.MetaPathFind
         return compile(text.replace(self._right, self._wrong), self.path, "exec")
 
 
-def is_found(rule: str, seed: int = 7, queries: int = 250, changes: int = 6) -> str | None:
+def is_found(rule: str) -> str | None:
     """What finds that the library is wrong without ``rule``: random queries, or else those by hand; None if nothing."""
     for name in [name for name in sys.modules if name.startswith(_NAMES)]:
         del sys.modules[name]
     breaking = _Breaking(rule)
     sys.meta_path.insert(0, breaking)
     try:
-        if _is_wrong(lambda: importlib.import_module("tests.query.differential").run(seed, queries, changes).wrong):
+        if _is_wrong(lambda: importlib.import_module("tests.query.differential").run(7, 250, 6).wrong):
             return "by random queries"
         by_hand = importlib.import_module("tests.query.test_derivation")
         cases = [lambda case=case: by_hand.test_the_smallest_change_that_needs_a_rule(*case) for case in by_hand.CASES]
