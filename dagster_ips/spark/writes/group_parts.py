@@ -12,7 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagster_ips.core.aggregates import EVERY_ROW, EXTREMES, Aggregate, AggregatePart, Function, KeptPart, Layout
+from dagster_ips.core.aggregates import (
+    EVERY_ROW,
+    EXTREMES,
+    MOST_DIGITS_OF_AVERAGE,
+    Aggregate,
+    AggregatePart,
+    Function,
+    KeptPart,
+    Layout,
+)
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.errors import AggregateError, CombineError, UnknownColumnError
@@ -27,7 +36,7 @@ REMOVED = "__ips_removed"
 """The column of parts that says how many rows were removed."""
 ROWS = KeptPart(AggregatePart.ROWS, EVERY_ROW)
 _WEIGHT, _INFINITE = "__ips_weight", "__ips_infinite"
-_MOST_DIGITS, _LEAST_PLACES, _MOST_DIGITS_OF_AVERAGE = 38, 6, 18
+_MOST_DIGITS, _LEAST_PLACES = 38, 6
 _APPROXIMATE = (
     "the sum of floating-point values depends on the order in which they are added and removed. Cast it to a decimal, "
     "or declare combine(..., approximate=True)"
@@ -411,10 +420,10 @@ def _misfit(aggregate: Aggregate, kind: types.DataType, approximate: bool) -> st
                 problem = f"its values are {name}, which have no minimum and maximum"
         case _ if isinstance(kind, types.FloatType | types.DoubleType):
             problem = None if approximate else _APPROXIMATE
-        case Function.AVG if isinstance(kind, types.DecimalType) and kind.precision > _MOST_DIGITS_OF_AVERAGE:
-            most = _MOST_DIGITS_OF_AVERAGE
+        case Function.AVG if isinstance(kind, types.DecimalType) and kind.precision > MOST_DIGITS_OF_AVERAGE:
             problem = (
-                f"an average of more than {most} digits can't be kept exactly. Declare its sum and its count instead"
+                f"an average of more than {MOST_DIGITS_OF_AVERAGE} digits can't be kept exactly. Declare its sum and "
+                "its count instead"
             )
         case _ if not isinstance(kind, types.IntegralType | types.DecimalType):
             problem = f"its values are {name}, not numbers"
