@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 _MOST_RANGES = 4
 """Into how many ranges a condition on changed values is divided.
 
-Between them, Iceberg can skip files; but Spark compiles them into the code of each scan anew.
+Iceberg skips files between the ranges, but Spark has to compile each range into the code of a scan.
 """
 _FEW = 16
 _COLLECTED = re.compile(r"int|long|date|decimal\(")
@@ -81,7 +81,7 @@ _COLLECTED = re.compile(r"int|long|date|decimal\(")
 _MOST_BROADCAST, _OF_ANY_WIDTH = 2_000_000, 200_000
 """How many keys are broadcast: of types with a width of at most 16 bytes, and of others.
 
-Spark takes the changed rows for as many keys, and would shuffle the whole source for fewer.
+Spark assumes that each changed row has a key of its own, and would shuffle the whole source for far fewer.
 """
 _NARROW = re.compile(r"boolean|int|long|float|double|date|timestamp|decimal\(")
 _SEVERAL = 2
@@ -239,9 +239,9 @@ class IcdcView:
 
         If rows have to be compared, they are compared by these alone; ``came`` and ``went`` have no others then.
 
-        It runs a job only if files changed whose rows may all be the same. Spark caches the rows that it finds: by the
-        files that they are in, it would take them for far more when it plans joins. For the columns ``compared``, it
-        also finds the values that ``went_within`` names.
+        It runs a job only if files changed whose rows may all be the same. Spark caches the rows that it finds.
+        Otherwise, it would estimate their number by the size of their files, and plan joins for far more rows. For the
+        columns ``compared``, it also finds the values that ``went_within`` names.
         """
         if self._may_be_apart:
             kept = self.keep(self._deleted_at_one_end.select(*map(quoted, columns), *PLACES, DELETED))

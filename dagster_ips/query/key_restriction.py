@@ -1,4 +1,4 @@
-"""The query restricted to affected keys, as close to its scans as that doesn't change the result."""
+"""Restricts a query to affected keys: where it reads its tables, as far as that doesn't change the result."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def kept_rows(before: DataFrame, gone: DataFrame, hidden: Collection[str], *, ar
     """The rows ``before`` that aren't ``gone``, which `gone_rows` returned, in the files ``hidden``.
 
     ``before`` is a frame of an Iceberg table's rows and columns as they are. If those that are gone ``are_few``, they
-    are broadcast to where the others are read: because of the files' names, Spark takes them for more.
+    are broadcast to where the others are read, because the files' names make Spark take them for larger than they are.
     """
     place_in = F.col(_FILE)
     if len(hidden) <= MOST_LITERALS:  # Rows of other files needn't be looked up.

@@ -67,9 +67,10 @@ def combine_rows(  # noqa: PLR0913  # all are independent
     Of the target, only the partitions that the change touches are read, by literal predicates. Groups that stay the
     same aren't written; if there are no others, nothing is written. If rows were removed, a query first finds out what
     becomes of each group. ``within`` is the condition that all groups must meet. Groups of partitions that aren't
-    ``held`` are new. ``came_to`` is given if it is known that no row was removed: partitions, by those of
-    ``partition_columns`` that are in the key, outside of which the change has no row. Then a single query may be
-    enough. ``sole_partition_columns`` are empty if something else may partition the target's files.
+    ``held`` are new. ``came_to`` is given if it is known that no row was removed. It has the partitions that the change
+    may have rows of, by those of ``partition_columns`` that are in the key. Then a single query may be enough.
+    ``sole_partition_columns`` are the columns that alone partition the target's files; they are empty if something else
+    may partition them, too.
 
     Raises:
         CombineError: rows were removed that the target never had, or a value is too large for its type.
