@@ -118,7 +118,7 @@ def _remarks_below(workplace: Workplace, known: Sequence[KnownConsumer], found: 
             yield f"{line.edge}: {text}. dagster-ips doctor says what to do."
     for each in known:
         if rows := found.older[each.consumer.name]:
-            yield f"{each.consumer.name}: {rows} {_anew(workplace, each)}"
+            yield f"{each.consumer.name}: {rows} A full recompute would read {workplace.everything_text(each)}."
     for name, runs in found.failed.items():
         if runs:
             yield f"{name}: {failed_text(runs)}.{_held_back(found.blocked[name])}"
@@ -147,11 +147,6 @@ def _held_back(keys: Collection[str]) -> str:
     """A sentence on the failed partitions that automation doesn't retry now."""
     named = listed([key for key in sorted(keys) if key], _MOST)
     return f" Held back now{f': {named}' if named else ''}." if keys else ""
-
-
-def _anew(workplace: Workplace, known: KnownConsumer) -> str:
-    """A sentence on what a full recompute with the current code would read."""
-    return f"A full recompute would read {workplace.everything_text(known)}."
 
 
 def _row(each: EdgeStatus, workplace: Workplace) -> Sequence[str]:

@@ -272,7 +272,9 @@ def _with_conditions(item: Any, watched: Mapping[dg.AssetKey, WatchedInputs], dr
         conditions = {key: bind(condition, key, watched) for key, condition in {**added, **own}.items()}
         if assets.keys & watched.keys():
             conditioned = _conditioned(_with_backfill_policy(assets), conditions)
-            return conditioned.map_asset_specs(lambda spec: _marked(spec) if spec.key in watched else spec)
+            return conditioned.map_asset_specs(
+                lambda spec: spec.merge_attributes(metadata={WATCHED: True}) if spec.key in watched else spec
+            )
         if any(conditions[key] is not own[key] for key in own):
             return _conditioned(assets, conditions)
     return item
@@ -360,10 +362,6 @@ def _conditioned(
         return spec.replace_attributes(automation_condition=condition) if condition else spec
 
     return assets.map_asset_specs(with_its_own)
-
-
-def _marked(spec: dg.AssetSpec) -> dg.AssetSpec:
-    return spec.merge_attributes(metadata={WATCHED: True})
 
 
 def _specs(items: Iterable[Any]) -> list[dg.AssetSpec]:

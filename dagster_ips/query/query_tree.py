@@ -469,7 +469,8 @@ def key_expression(block: SelectBlock, place: int) -> exp.Expr | None:
         return None
     if not isinstance(expression, exp.Column) and any(has_equals(block, column) for column in columns):
         return None
-    by = [*([block.group] if block.group else []), *([plain(each) for each in _partition_by(w)] for w in block.windows)]
+    by = [[plain(each) for each in window.args.get("partition_by") or []] for window in block.windows]
+    by += [block.group] if block.group else []
     return expression if all(expression in each or _is_made_of(expression, each) for each in by) else None
 
 
@@ -517,10 +518,6 @@ def _merges_equals(node: Node, place: int) -> bool:
             columns = within(node.tree.selects[place], exp.Column)
             is_plain = not (node.group or node.is_one_group or node.windows or node.tree.args.get("distinct"))
             return not is_plain or any(has_equals(node, column) for column in columns)
-
-
-def _partition_by(window: exp.Window) -> list[exp.Expr]:
-    return window.args.get("partition_by") or []
 
 
 def _is_made_of(part: exp.Expr, parts: Sequence[exp.Expr]) -> bool:

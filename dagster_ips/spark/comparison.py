@@ -146,7 +146,10 @@ def changed_keys(  # noqa: PLR0913  # all are independent
     sides = [at for at in (before, after) if at.paths]
     if not sides or any(len(at.paths) > _MOST_FILES for at in sides):
         return []
-    found = {at: table_frame(session, catalog, table, snapshot_id=at.snapshot_id).where(_in_files(at)) for at in sides}
+    found = {
+        at: table_frame(session, catalog, table, snapshot_id=at.snapshot_id).where(F.col("_file").isin(list(at.paths)))
+        for at in sides
+    }
     if len(sides) == 1:
         rows = found[sides[0]]
     else:
@@ -155,10 +158,6 @@ def changed_keys(  # noqa: PLR0913  # all are independent
         rows = net_rows(old, new).rows
     found_keys = rows.select(_hashed(keys, seed).alias("hash")).distinct().orderBy("hash").limit(most)
     return [row[0] for row in found_keys.collect()]
-
-
-def _in_files(at: FilesAt) -> Column:
-    return F.col("_file").isin(list(at.paths))
 
 
 def compare(

@@ -138,7 +138,8 @@ def as_columns(frame: DataFrame, columns: Struct) -> DataFrame:
     kinds = {column.name.lower(): column.kind for column in columns.fields}
     if all(kinds.get(each.name.lower()) == each.kind for each in columns_of(frame).fields):
         return frame
-    return frame.to(empty_frame(frame.sparkSession, _columns_text(columns)).schema)
+    text = ", ".join(f"{quoted(each.name)} {type_text(each.kind, quoted)}" for each in columns.fields)
+    return frame.to(empty_frame(frame.sparkSession, text).schema)
 
 
 def with_nested_keys_as_in(columns: Struct, frame: DataFrame, keys: Collection[str]) -> DataFrame:
@@ -181,10 +182,6 @@ def _column(path: Path, table: str) -> str:
 def empty_frame(session: SparkSession, columns: str) -> DataFrame:
     """A frame without rows; ``columns`` are given as in SQL: ``"day DATE, plays BIGINT"``."""
     return session.createDataFrame([], columns)
-
-
-def _columns_text(columns: Struct) -> str:
-    return ", ".join(f"{quoted(each.name)} {type_text(each.kind, quoted)}" for each in columns.fields)
 
 
 def _struct(kind: types.StructType) -> Struct:

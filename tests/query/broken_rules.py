@@ -32,7 +32,7 @@ RULES = {
         "relation.role is not Role.INNER for relation in relations",
         "relation.role is Role.HIDDEN for relation in relations",
     ),
-    "keys are in every PARTITION BY": (TREE, "for w in block.windows)]", "for w in block.windows[:0])]"),
+    "keys are in every PARTITION BY": (TREE, "for window in block.windows]", "for window in block.windows[:0]]"),
     "one group and LIMIT have no keys": (TREE, "if block.unkeyed or any(", "if any("),
     "an IN that isn't under WHERE tells no key": (TREE, "if not isinstance(clause, exp.Where | exp.Having) or", "if"),
     "of an IN each value stands for itself": (

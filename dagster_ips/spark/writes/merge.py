@@ -274,13 +274,9 @@ def refuse_repeated_keys(rows: DataFrame, on: Sequence[str], *, table: str) -> N
     Raises:
         DuplicateKeysError: two have the same; the error names an example.
     """
-    repeated = _rows_per_key(rows, on).where("__ips_rows > 1").drop("__ips_rows").limit(1).collect()
-    if repeated:
+    per_key = rows.groupBy(*_columns(on)).agg(F.count("*").alias("__ips_rows"))
+    if repeated := per_key.where("__ips_rows > 1").drop("__ips_rows").limit(1).collect():
         raise DuplicateKeysError(table=table, example=row_text(on, repeated[0]))
-
-
-def _rows_per_key(rows: DataFrame, on: Sequence[str]) -> DataFrame:
-    return rows.groupBy(*_columns(on)).agg(F.count("*").alias("__ips_rows"))
 
 
 def _columns(names: Sequence[str]) -> list[Column]:
