@@ -11,7 +11,7 @@ import click
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.progress import shown_while
-from dagster_ips.cli.text_format import at_json, json_text, table
+from dagster_ips.cli.text_format import at_json, json_text, moment_json, table
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import counted, size_text
@@ -58,7 +58,7 @@ def _of_whole(workplace: Workplace, known: KnownConsumer, tracked: TrackedInput)
         "files": waits and waits.files,
         "rows": waits and waits.rows,
         "size_bytes": waits and waits.size_bytes,
-        "waits_since": moment(waits.oldest_ms) if waits and waits.oldest_ms is not None else None,
+        "waits_since": moment_json(waits.oldest_ms if waits else None),
         "snapshots": [_snapshot(each) for each in waiting],
         "problem": status.problem,
         "waits_for_table": status.table if status.is_waiting else None,

@@ -12,7 +12,7 @@ from dagster import RunRecord
 
 from dagster_ips.cli.context import UNREADABLE, Workplace
 from dagster_ips.cli.progress import shown_while
-from dagster_ips.cli.text_format import at_text, json_text, table
+from dagster_ips.cli.text_format import at_text, json_text, moment_json, table
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import counted, listed, size_text
 from dagster_ips.core.time_text import age, moment
@@ -238,7 +238,7 @@ def _as_json(each: EdgeStatus) -> dict[str, Any]:
             "rows": pending.rows,
             "size_bytes": pending.size_bytes,
             "partitions": pending.partitions,
-            "since": moment(pending.oldest_ms) if pending.oldest_ms is not None else None,
+            "since": moment_json(pending.oldest_ms),
         },
         "in_flight": held
         and {
