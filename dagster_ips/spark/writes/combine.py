@@ -30,7 +30,7 @@ from dagster_ips.spark.writes.group_parts import REMOVED, ROWS, Aggregates, Chan
 from dagster_ips.spark.writes.merge import GONE, update_matched
 from dagster_ips.spark.writes.merge_joins import joined_by_partition, small_sources_broadcast
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
-from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, among, collected
+from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, among, collected
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -56,8 +56,8 @@ def combine_rows(  # noqa: PLR0913  # all are independent
     partition_columns: Sequence[str],
     within: str | None,
     sole_partition_columns: Collection[str] = (),
-    held: PartitionsHeld = all_held,
-    came_to: Partitions | None = None,
+    held: PartitionsHeld,
+    came_to: Partitions | None,
 ) -> None:
     """Add ``change`` to the groups that ``branch`` has, append new ones, and delete those that are empty now.
 
