@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 _MOST_RANGES = 4
 """Into how many ranges a condition on changed values is divided.
 
-Between them, Iceberg can skip files; but Spark compiles them into the code of each scan anew.
+Iceberg skips files between the ranges, but Spark has to compile each range into the code of a scan.
 """
 _FEW = 16
 _COLLECTED = re.compile(r"int|long|date|decimal\(")
@@ -81,7 +81,7 @@ _COLLECTED = re.compile(r"int|long|date|decimal\(")
 _MOST_BROADCAST, _OF_ANY_WIDTH = 2_000_000, 200_000
 """How many keys are broadcast: of types with a width of at most 16 bytes, and of others.
 
-Spark takes the changed rows for as many keys, and would shuffle the whole source for fewer.
+Spark assumes that each changed row has a key of its own, and would shuffle the whole source for far fewer.
 """
 _NARROW = re.compile(r"boolean|int|long|float|double|date|timestamp|decimal\(")
 _SEVERAL = 2
@@ -232,16 +232,16 @@ class IcdcView:
         found = self._gone_ranges.get(column)
         if found is None or not _are_narrow(found, self._change_ranges(column, changes)):
             return self._pruning(column, of, changes)
-        return reduce(or_, [each.between(of) for each in found], Predicate("FALSE"))
+        return _within_any(found, of)
 
     def loses_rows(self, columns: Sequence[str], compared: Collection[str] = ()) -> bool:
         """Whether a row ``went``, of which only ``columns`` are needed from now on. For SQL assets.
 
         If rows have to be compared, they are compared by these alone; ``came`` and ``went`` have no others then.
 
-        It runs a job only if files changed whose rows may all be the same. Spark caches the rows that it finds: by the
-        files that they are in, it would take them for far more when it plans joins. For the columns ``compared``, it
-        also finds the values that ``went_within`` names.
+        It runs a job only if files changed whose rows may all be the same. Spark caches the rows that it finds.
+        Otherwise, it would estimate their number by the size of their files, and plan joins for far more rows. For the
+        columns ``compared``, it also finds the values that ``went_within`` names.
         """
         if self._may_be_apart:
             kept = self.keep(self._deleted_at_one_end.select(*map(quoted, columns), *PLACES, DELETED))
@@ -748,8 +748,7 @@ class IcdcView:
         values = partition_values(changes, self._captured.source, column)
         # Of a table that isn't partitioned by the column, Spark compares each row with each of them.
         if values is None or len(values) > (MOST_LITERALS if of is None else _FEW):
-            ranges = [found.between(of or column) for found in self._change_ranges(column, changes)]
-            return reduce(or_, ranges, Predicate("FALSE"))
+            return _within_any(self._change_ranges(column, changes), of or column)
         # Never IN: Iceberg fails on it if a partition of a string column is null.
         name, known = quoted(of or column), sorted(value for value in values if value is not None)
         conditions = [equals(name, value) for value in known]
@@ -801,6 +800,10 @@ def affected(fact: IcdcView, *keys: str, by: IcdcView, on: str | Sequence[str] |
         names = [on] if isinstance(on, str) else on
         pairs = dict(zip(names, names, strict=True))
     return fact.affected_by(keys, by, pairs)
+
+
+def _within_any(ranges: Sequence[ChangeRange], column: str) -> Predicate:
+    return reduce(or_, [each.between(column) for each in ranges], Predicate("FALSE"))
 
 
 def _are_narrow(ranges: Sequence[ChangeRange], others: Sequence[ChangeRange]) -> bool:

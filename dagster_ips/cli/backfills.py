@@ -225,9 +225,8 @@ def _progress_json(
 
 def _difference_json(found: StageDifference) -> dict[str, Any]:
     def side(each: SideOfRows) -> dict[str, Any]:
-        return {"rows": each.rows, "sums": {n: None if v is None else str(v) for n, v in each.sums.items()}} | {
-            "nulls": dict(each.nulls)
-        }
+        sums = {name: None if value is None else str(value) for name, value in each.sums.items()}
+        return {"rows": each.rows, "sums": sums, "nulls": dict(each.nulls)}
 
     def changes(each: RowChanges) -> dict[str, Any]:
         counts = {"added": each.added, "removed": each.removed, "changed": each.changed}

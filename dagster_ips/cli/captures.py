@@ -21,9 +21,8 @@ from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
 from dagster_ips.iceberg.stamps import stamp_properties
-from dagster_ips.spark.branches import sql_name
+from dagster_ips.spark.branches import SNAPSHOT_PROPERTY, sql_name
 
-_STAMP = "spark.sql.iceberg.snapshot-property."
 _PROMISE = (
     "At least once: if the job writes its table and dies before the commit, the next capture holds the same rows. A "
     "Spark job that publishes everything in a single commit, with spark_conf set, is exactly once: its stamp then "
@@ -65,7 +64,7 @@ def capture(workplace: Workplace, asset: str, *, full: bool) -> None:
             name: {"number": each.capture.number, **parameters(each, lake.name)}
             for name, each in zip(consumer.inputs, found, strict=True)
         },
-        "spark_conf": {_STAMP + key: value for key, value in stamp.items()},
+        "spark_conf": {SNAPSHOT_PROPERTY + key: value for key, value in stamp.items()},
         "promise": _PROMISE,
         "commit": with_workspace(f"dagster-ips commit {shlex.quote(token)}"),
     }

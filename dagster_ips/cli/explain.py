@@ -9,7 +9,7 @@ import click
 
 from dagster_ips.cli.cascades import cascade_text
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.text_format import json_text
+from dagster_ips.cli.text_format import json_text, moment_json
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.time_text import moment
@@ -113,8 +113,8 @@ def _as_json(workplace: Workplace, story: RunStory) -> dict[str, Any]:
     return {
         "run": story.run.run_id,
         "status": story.run.status.value,
-        "started_at": moment(story.started_ms) if story.started_ms is not None else None,
-        "ended_at": moment(story.ended_ms) if story.ended_ms is not None else None,
+        "started_at": moment_json(story.started_ms),
+        "ended_at": moment_json(story.ended_ms),
         "cascade": story.cascade,
         "assets": [
             {

@@ -80,11 +80,8 @@ def _preview(planned: Rewind) -> str:
 
 
 def _require_idle(workplace: Workplace, known: KnownConsumer, edge: Edge) -> None:
-    try:
-        states = [workplace.store.get(edge)]
-    except StateUnreadableError:
-        states = []
-    workplace.require_idle(known, states)
+    state = _state(workplace, edge)
+    workplace.require_idle(known, [state] if state else [])
 
 
 def _require_no_rows_twice(workplace: Workplace, known: KnownConsumer, tracked: TrackedInput, edge: Edge) -> None:
@@ -100,12 +97,19 @@ def _require_no_rows_twice(workplace: Workplace, known: KnownConsumer, tracked: 
 
 
 def _has_consumed(workplace: Workplace, edge: Edge) -> bool:
-    """Whether anything is known to be consumed; of a state that can't be read, nothing is known."""
-    try:
-        state = workplace.store.get(edge)
-    except StateUnreadableError:
+    """Whether anything is known to be consumed."""
+    state = _state(workplace, edge)
+    if state is None:
         return False
     return state.file_set is not None or (state.committed is not None and not state.is_beginning)
+
+
+def _state(workplace: Workplace, edge: Edge) -> EdgeState | None:
+    """The edge's state; None if it can't be read: a reset is what repairs it."""
+    try:
+        return workplace.store.get(edge)
+    except StateUnreadableError:
+        return None
 
 
 def _ask(*, yes: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -11,7 +11,7 @@ import click
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.progress import shown_while
-from dagster_ips.cli.text_format import at_json, json_text, table
+from dagster_ips.cli.text_format import at_json, json_text, moment_json, table
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import counted, size_text
@@ -58,7 +58,7 @@ def _of_whole(workplace: Workplace, known: KnownConsumer, tracked: TrackedInput)
         "files": waits and waits.files,
         "rows": waits and waits.rows,
         "size_bytes": waits and waits.size_bytes,
-        "waits_since": moment(waits.oldest_ms) if waits and waits.oldest_ms is not None else None,
+        "waits_since": moment_json(waits.oldest_ms if waits else None),
         "snapshots": [_snapshot(each) for each in waiting],
         "problem": status.problem,
         "waits_for_table": status.table if status.is_waiting else None,
@@ -111,9 +111,8 @@ def _row(each: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedInput) -> tuple[dict[str, Any], str]:
-    consumer, instance = known.consumer, workplace.instance
-    lake, edge = known.manager.catalog.open(), Edge(consumer.name, tracked.upstream)
-    name, scanned = str(edge), workplace.store.get_line(edge).scanned
+    consumer = known.consumer
+    edge = Edge(consumer.name, tracked.upstream)
     shown: dict[str, Any] = {
         "asset": consumer.name,
         "upstream": tracked.upstream,
@@ -124,16 +123,19 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
         "problem": None,
         "waits_for_table": None,
     }
-    source = lake.find(tracked.table)
+    lake = known.manager.catalog.open()
+    scanned, source = workplace.store.get_line(edge).scanned, lake.find(tracked.table)
     if source is None:
         if scanned is None:
-            told = f"{name}: waiting for {tracked.table}, which doesn't exist yet."
+            told = f"{edge}: waiting for {tracked.table}, which doesn't exist yet."
             return shown | {"waits_for_table": tracked.table}, told
         problem = str(UnknownTableError(tracked.table, lake.name, consumer.name, scanned.snapshot_id))
-        return shown | {"problem": problem}, f"{name}: the next run will fail: {problem}"
-    with knowing_partitions(instance):
+        return shown | {"problem": problem}, f"{edge}: the next run will fail: {problem}"
+    with knowing_partitions(workplace.instance):
         slicing = next(
-            each for each in consumer.tracked(known.graph, instance).values() if each.upstream == tracked.upstream
+            each
+            for each in consumer.tracked(known.graph, workplace.instance).values()
+            if each.upstream == tracked.upstream
         )
         watch = PartitionWatch(lake.storage, workplace.store, consumer.name, lake.find(consumer.table))
         waiting, line = watch.looked(slicing, source)
@@ -153,9 +155,13 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
         "values_without_a_partition": list(line.unmapped),
         "files_of_unknown_partitions": line.unread_causes,
     }
-    unreached = [f"{name}: {each}." for each in tracked.unreached(line)]
+    return shown, _text_of_partitions(edge, partitions, tracked.unreached(line))
+
+
+def _text_of_partitions(edge: Edge, partitions: Sequence[Mapping[str, Any]], unreached: Iterable[str]) -> str:
+    notes = [f"{edge}: {each}." for each in unreached]
     if not partitions:
-        return shown, "\n".join(unreached) or f"{name}: nothing pending."
+        return "\n".join(notes) or f"{edge}: nothing pending."
     rows = [
         (
             each["partition"],
@@ -163,14 +169,12 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
             _tried(each),
             "yes" if each["held_back"] else "-",
         )
-        for each in partitions
+        for each in partitions[:_MOST]
     ]
-    more = f"\n… and {len(rows) - _MOST} more" if len(rows) > _MOST else ""
-    count = counted(len(rows), "partition")
-    text = f"{name}: {count} pending.\n" + table(
-        ("PARTITION", "CONSUMED UP TO", "LAST TRIED IN", "HELD BACK"), rows[:_MOST]
-    )
-    return shown, "\n".join([text + more, *unreached])
+    more = f"\n… and {len(partitions) - _MOST} more" if len(partitions) > _MOST else ""
+    head = f"{edge}: {counted(len(partitions), 'partition')} pending."
+    shown = table(("PARTITION", "CONSUMED UP TO", "LAST TRIED IN", "HELD BACK"), rows)
+    return "\n".join([head, shown + more, *notes])
 
 
 def _tried(partition: Mapping[str, Any]) -> str:

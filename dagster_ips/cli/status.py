@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
+from dagster import RunRecord
 
 from dagster_ips.cli.context import UNREADABLE, Workplace
 from dagster_ips.cli.progress import shown_while
-from dagster_ips.cli.text_format import at_text, json_text, table
+from dagster_ips.cli.text_format import at_text, json_text, moment_json, table
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.size_text import counted, size_text
+from dagster_ips.core.size_text import counted, listed, size_text
 from dagster_ips.core.time_text import age, moment
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus, Pending
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.orchestration.watch.failed_runs import runs_that_failed, runs_without_output
@@ -23,9 +26,24 @@ from dagster_ips.orchestration.watch.pending_checks import failed_text
 
 _HEADINGS = ("ASSET", "UPSTREAM", "CONSUMED UP TO", "NUMBER", "PENDING", "LAG", "IN FLIGHT", "TABLE'S NEWEST STAMP")
 
-
 _OF_PARTITIONS = ("PARTITIONED ASSET", "UPSTREAM", "CHECKED UP TO", "CHANGED UPSTREAM PARTITIONS")
 _MOST = 10
+
+
+@dataclass(frozen=True)
+class _Found:
+    """How far consumers are: the edges of those without partitions, and the inputs and lines of the others.
+
+    By consumer, ``older`` are the rows that older code computed, in words, and ``unreadable`` says why its table can't
+    be read; ``failed`` and ``blocked`` are as a ``Workplace`` has them.
+    """
+
+    edges: Sequence[EdgeStatus]
+    lines: Sequence[tuple[TrackedInput, LineState]]
+    older: Mapping[str, str | None]
+    unreadable: Mapping[str, str]
+    failed: Mapping[str, Mapping[str, RunRecord]]
+    blocked: Mapping[str, Collection[str]]
 
 
 def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
@@ -33,62 +51,77 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
     known = [workplace.consumer(asset)] if asset else list(workplace.consumers.values())
     known = sorted(known, key=lambda each: each.consumer.name)
     with shown_while("Reading the tables' metadata"):
-        found = [
-            workplace.inspector(each).status(each.consumer.name, tracked)
-            for each in known
-            if not each.consumer.is_partitioned
-            for tracked in each.consumer.inputs.values()
-        ]
-        looked = [
-            (tracked, workplace.store.get_line(Edge(each.consumer.name, tracked.upstream)))
-            for each in known
-            if each.consumer.is_partitioned
-            for tracked in each.consumer.inputs.values()
-        ]
-        lines = [line for _, line in looked]
-        older, unreadable = _older_rows(workplace, known)
-        failed = {each.consumer.name: workplace.failed(each) for each in known}
-        blocked = {each.consumer.name: workplace.blocked(each) for each in known}
+        found = _look(workplace, known)
     if as_json:
-        shown = [*(_as_json(each) for each in found), *(_line_as_json(line, unreadable) for line in lines)]
-        shown = [
-            {
-                **each,
-                "older_rows": older[each["asset"]],
-                "failed": dict(runs_that_failed(failed[each["asset"]])),
-                "without_output": dict(runs_without_output(failed[each["asset"]])),
-                "held_back": sorted(blocked[each["asset"]]),
-            }
-            for each in shown
-        ]
-        click.echo(json_text(shown))
+        click.echo(json_text(_all_as_json(found)))
         return
     if not known:
         click.echo(
             "No asset in these definitions is incremental: none has an ips.incremental() input. If one has, pass the "
             "definitions through ips.with_incremental()."
         )
-    if found:
-        click.echo(table(_HEADINGS, [_row(each, workplace) for each in found]))
+    if found.edges:
+        click.echo(table(_HEADINGS, [_row(each, workplace) for each in found.edges]))
     outside = {each.table for each in workplace.known_tables if each.is_outside}
-    remarks = [f"{each.edge}: {remark}" for each in found for remark in _remarks(each, outside)]
+    remarks = [f"{each.edge}: {remark}" for each in found.edges for remark in _remarks(each, outside)]
     for remark in [*remarks, *(each.warning for each in known if each.warning)]:
         click.echo(f"\n{remark}")
-    if lines:
-        click.echo("" if not found else "\n", nl=False)
-        click.echo(table(_OF_PARTITIONS, [_line_row(line) for line in lines]))
-    partitioned = dict.fromkeys(line.edge.consumer for line in lines)
-    failing = [f"{name}: {_will_fail(unreadable[name])}" for name in partitioned if name in unreadable]
-    more = "dagster-ips doctor says what to do."
-    unreached = [f"{line.edge}: {text}. {more}" for tracked, line in looked for text in tracked.unreached(line)]
-    made = [
-        f"{each.consumer.name}: {older[each.consumer.name]} {_anew(workplace, each)}"
-        for each in known
-        if older[each.consumer.name]
-    ]
-    tried = [f"{name}: {failed_text(runs)}.{_held_back(blocked[name])}" for name, runs in failed.items() if runs]
-    for remark in [*failing, *unreached, *made, *tried]:
+    if found.lines:
+        if found.edges:
+            click.echo()
+        click.echo(table(_OF_PARTITIONS, [_line_row(line) for _, line in found.lines]))
+    for remark in _remarks_below(workplace, known, found):
         click.echo(f"\n{remark}")
+
+
+def _look(workplace: Workplace, known: Sequence[KnownConsumer]) -> _Found:
+    edges = [
+        workplace.inspector(each).status(each.consumer.name, tracked)
+        for each in known
+        if not each.consumer.is_partitioned
+        for tracked in each.consumer.inputs.values()
+    ]
+    lines = [
+        (tracked, workplace.store.get_line(Edge(each.consumer.name, tracked.upstream)))
+        for each in known
+        if each.consumer.is_partitioned
+        for tracked in each.consumer.inputs.values()
+    ]
+    older, unreadable = _older_rows(workplace, known)
+    failed = {each.consumer.name: workplace.failed(each) for each in known}
+    blocked = {each.consumer.name: workplace.blocked(each) for each in known}
+    return _Found(edges, lines, older, unreadable, failed, blocked)
+
+
+def _all_as_json(found: _Found) -> list[dict[str, Any]]:
+    edges = [_as_json(each) for each in found.edges]
+    lines = [_line_as_json(line, found.unreadable) for _, line in found.lines]
+    return [
+        {
+            **each,
+            "older_rows": found.older[each["asset"]],
+            "failed": dict(runs_that_failed(found.failed[each["asset"]])),
+            "without_output": dict(runs_without_output(found.failed[each["asset"]])),
+            "held_back": sorted(found.blocked[each["asset"]]),
+        }
+        for each in [*edges, *lines]
+    ]
+
+
+def _remarks_below(workplace: Workplace, known: Sequence[KnownConsumer], found: _Found) -> Iterator[str]:
+    """What needs attention apart from edges: partitioned assets, older rows, and runs that failed."""
+    for name in dict.fromkeys(line.edge.consumer for _, line in found.lines):
+        if name in found.unreadable:
+            yield f"{name}: {_will_fail(found.unreadable[name])}"
+    for tracked, line in found.lines:
+        for text in tracked.unreached(line):
+            yield f"{line.edge}: {text}. dagster-ips doctor says what to do."
+    for each in known:
+        if rows := found.older[each.consumer.name]:
+            yield f"{each.consumer.name}: {rows} A full recompute would read {workplace.everything_text(each)}."
+    for name, runs in found.failed.items():
+        if runs:
+            yield f"{name}: {failed_text(runs)}.{_held_back(found.blocked[name])}"
 
 
 def _older_rows(
@@ -112,13 +145,8 @@ def _will_fail(problem: str) -> str:
 
 def _held_back(keys: Collection[str]) -> str:
     """A sentence on the failed partitions that automation doesn't retry now."""
-    named = ", ".join(key for key in sorted(keys)[:_MOST] if key) + (", …" if len(keys) > _MOST else "")
+    named = listed([key for key in sorted(keys) if key], _MOST)
     return f" Held back now{f': {named}' if named else ''}." if keys else ""
-
-
-def _anew(workplace: Workplace, known: KnownConsumer) -> str:
-    """A sentence on what a full recompute with the current code would read."""
-    return f"A full recompute would read {workplace.everything_text(known)}."
 
 
 def _row(each: EdgeStatus, workplace: Workplace) -> Sequence[str]:
@@ -158,8 +186,8 @@ def _lag(pending: Pending | None) -> str:
 
 def _line_row(line: LineState) -> Sequence[str]:
     keys = sorted(line.touched)
-    named = ", ".join(keys[:_MOST]) + (", …" if len(keys) > _MOST else "")
-    return (line.edge.consumer, line.edge.upstream, at_text(line.scanned), f"{len(keys)}: {named}" if keys else "none")
+    touched = f"{len(keys)}: {listed(keys, _MOST)}" if keys else "none"
+    return (line.edge.consumer, line.edge.upstream, at_text(line.scanned), touched)
 
 
 def _line_as_json(line: LineState, problems: Mapping[str, str]) -> dict[str, Any]:
@@ -210,7 +238,7 @@ def _as_json(each: EdgeStatus) -> dict[str, Any]:
             "rows": pending.rows,
             "size_bytes": pending.size_bytes,
             "partitions": pending.partitions,
-            "since": moment(pending.oldest_ms) if pending.oldest_ms is not None else None,
+            "since": moment_json(pending.oldest_ms),
         },
         "in_flight": held
         and {

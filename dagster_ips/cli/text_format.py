@@ -27,6 +27,11 @@ def json_text(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
+def moment_json(timestamp_ms: int | None) -> str | None:
+    """The time as JSON; null if it is unknown."""
+    return None if timestamp_ms is None else moment(timestamp_ms)
+
+
 def at_text(at: Watermark | None) -> str:
     """The snapshot consumed up to, and its time."""
     return f"{at.snapshot_id} ({moment(at.timestamp_ms)})" if at else "nothing"

@@ -18,6 +18,8 @@ HIDDEN = "_ips_"
 """The prefix of every hidden column's name."""
 WEIGHT = "_weight"
 EVERY_ROW = "*"
+MOST_DIGITS_OF_AVERAGE = 18
+"""An average of decimals with more digits than these can't be kept exactly."""
 _CALL = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*\(")
 _QUANTIFIER = re.compile(r"(DISTINCT|ALL)\b", re.IGNORECASE)
 _SUBQUERY = re.compile(r"\bselect\b", re.IGNORECASE)

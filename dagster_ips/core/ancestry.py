@@ -110,6 +110,14 @@ class Ancestry:
         """The snapshot if it is retained in this ancestry, else None."""
         return next((s for s in self.snapshots if s.snapshot_id == snapshot_id), None)
 
+    def since(self, snapshot_id_exclusive: int) -> tuple[Snapshot, ...] | None:
+        """The snapshots after that one up to the head, oldest first; None if it isn't retained in this ancestry."""
+        if self.head is None:
+            return None
+        return self.between(
+            from_snapshot_id_exclusive=snapshot_id_exclusive, to_snapshot_id_inclusive=self.head.snapshot_id
+        )
+
     def between(
         self, *, from_snapshot_id_exclusive: int | None, to_snapshot_id_inclusive: int
     ) -> tuple[Snapshot, ...] | None:

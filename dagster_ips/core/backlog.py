@@ -80,9 +80,7 @@ def is_pending(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> bool
         return True
     if state.committed.table_uuid != table_uuid:
         return True
-    snapshots = ancestry.between(
-        from_snapshot_id_exclusive=state.committed.snapshot_id, to_snapshot_id_inclusive=ancestry.head.snapshot_id
-    )
+    snapshots = ancestry.since(state.committed.snapshot_id)
     return snapshots is None or not all(_is_empty_append(each) for each in snapshots)
 
 
@@ -101,10 +99,7 @@ def backlog(state: EdgeState, *, table_uuid: str, ancestry: Ancestry) -> Backlog
         oldest = ancestry.snapshots[-1].timestamp_ms
         files, rows, size_bytes = _counts(head, "total-data-files", "total-records", "total-files-size")
         return Backlog(len(ancestry.snapshots), files, rows, size_bytes, oldest)
-    since = ancestry.between(
-        from_snapshot_id_exclusive=state.committed.snapshot_id, to_snapshot_id_inclusive=head.snapshot_id
-    )
-    waiting = [each for each in since or () if not _is_empty_append(each)]
+    waiting = [each for each in ancestry.since(state.committed.snapshot_id) or () if not _is_empty_append(each)]
     if state.committed.table_uuid != table_uuid or not waiting:  # none: what is consumed in part was rolled back
         return Backlog(snapshots=1, is_known=False)
     # The files of a rewrite hold no new rows.
@@ -125,10 +120,7 @@ def _empty_appends(state: EdgeState, ancestry: Ancestry) -> Backlog:
     committed, head = state.committed, ancestry.head
     if committed is None or head is None or head.timestamp_ms - committed.timestamp_ms <= _DAY_MS:
         return Backlog()
-    since = ancestry.between(
-        from_snapshot_id_exclusive=committed.snapshot_id, to_snapshot_id_inclusive=head.snapshot_id
-    )
-    return Backlog(len(since or ()), oldest_ms=committed.timestamp_ms + _DAY_MS)
+    return Backlog(len(ancestry.since(committed.snapshot_id) or ()), oldest_ms=committed.timestamp_ms + _DAY_MS)
 
 
 def sum_of(backlogs: Iterable[Backlog]) -> Backlog:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dagster_ips.core.size_text import counted
+from dagster_ips.core.size_text import counted, listed
 
 _OF_AGGREGATES_OR_QUERY = re.compile(r"(?P<version>.*)\+(?P<kind>combine|query):[0-9a-f]{8}", re.DOTALL)
 _MOST_CODES = 5
@@ -158,10 +158,8 @@ class OlderRows:
             if self.codes and _is_of_aggregates_or_query(self.code):
                 return f"{said}. The next run computes everything anew."
             return f"{said}. To recompute everything, materialize it once with the run tag dagster_ips/mode=full."
-        more = ", …" if len(self.partitions) > _MOST_SHOWN else ""
-        listed = ", ".join(self.partitions[:_MOST_SHOWN]) + more
-        count = counted(len(self.partitions), "partition")
-        return f"{said}, in {count} ({listed}). To recompute them, launch a backfill of these partitions."
+        count, named = counted(len(self.partitions), "partition"), listed(self.partitions, _MOST_SHOWN)
+        return f"{said}, in {count} ({named}). To recompute them, launch a backfill of these partitions."
 
 
 def _made_by(codes: Sequence[str], code: str | None) -> str:

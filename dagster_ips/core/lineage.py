@@ -165,7 +165,7 @@ def lineage(plan: Node, columns: Sequence[str], leaves: Iterable[Leaf]) -> Linea
 
 def _result_columns(plan: Node) -> Sequence[str]:
     if _is_result(plan):
-        return elements("".join(plan.lists[:1])) or ()
+        return plan.first_list
     return next((found for child in plan.children if (found := _result_columns(child))), ())
 
 
@@ -237,12 +237,12 @@ class _Walk:
         self.has_rdd |= node.operator == "LogicalRDD"
         name = node.text.partition(" ")[2] if node.operator == "SubqueryAlias" else ""
         if name in self.leaves and node.children and node.children[0].operator == "Project":
-            listed = elements("".join(node.children[0].lists[:1])) or ()
+            listed = node.children[0].first_list
             return self._of_leaf(name, [own["token"] for each in listed if (own := _OWN_COLUMN.fullmatch(each))])
         if not node.children and node.operator.startswith("RelationV2"):
             table = _table_in(node.text)
             if table in self.leaves:
-                return self._of_leaf(table, elements("".join(node.lists[:1])) or ())
+                return self._of_leaf(table, node.first_list)
             self.tables.add(table)
         elif not node.children and node.operator not in _CONSTANT:
             self.tables.add(node.text.rpartition("] ")[2] or node.operator)  # files, or another system's table
@@ -293,14 +293,13 @@ class _Walk:
             case "Generate":
                 return _GENERATORS.match(node.text) is not None
             case "Aggregate":
-                grouping = (elements(lists[0]) or ()) if len(lists) > 1 else ()
+                grouping = node.first_list if len(lists) > 1 else ()
                 self._require_keys(below, grouping, "an aggregate", "grouped")
             case "Window":
                 partition = (elements(lists[1]) or ()) if len(lists) > 1 else ()
                 self._require_keys(below, partition, "a window", "partitioned")
             case "Deduplicate":
-                kept = (elements(lists[0]) or ()) if lists else ()
-                self._require_keys(below, kept, "distinct rows", "told apart")
+                self._require_keys(below, node.first_list, "distinct rows", "told apart")
             case "Distinct":
                 self._require_keys(below, _order(node.children[0]) or (), "distinct rows", "told apart")
             case limit if limit in _LIMITS:
@@ -329,12 +328,12 @@ class _Walk:
         """The columns that a node makes, each with its expression, in lower case; once per row if it makes several."""
         match node.operator:
             case "Project" | "Aggregate":
-                made = [each.rpartition(" as ") for each in elements("".join(node.lists[-1:]).lower()) or ()]
+                made = [each.lower().rpartition(" as ") for each in node.last_list]
                 yield from ((new, old) for old, _, new in made if old)
             case "Expand":
-                kept = elements("".join(node.lists[-1:]).lower()) or ()
-                for row in elements("".join(node.lists[:1]).lower()) or ():
-                    yield from zip(kept, elements(row[1:-1]) or (), strict=False)
+                kept = [each.lower() for each in node.last_list]
+                for row in node.first_list:
+                    yield from zip(kept, elements(row[1:-1].lower()) or (), strict=False)
             case "Union":
                 for child in node.children:
                     yield from zip(_order(node) or (), _order(child) or (), strict=False)
@@ -375,8 +374,8 @@ class _Walk:
             found = re.findall(rf"(?:\[|, ){re.escape(token)}(?: as ([^,\[\]]+#\d+l?))?(?=, |\])", listed)
             for renamed in found:
                 passed[renamed or token] = origins
-        for element in (elements("".join(Node("", listed).lists[-1:])) or ()) if "cast(" in listed else ():
-            if (cast := _WIDENED.fullmatch(element)) and cast["new"] and self._widens(cast, below.columns):
+        for element in node.last_list if "cast(" in listed else ():
+            if (cast := _WIDENED.fullmatch(element.lower())) and cast["new"] and self._widens(cast, below.columns):
                 passed[cast["new"]] = below.columns[cast["token"]]
         return passed
 
@@ -510,8 +509,8 @@ def _is_repeated(token: str, node: Node) -> bool:
     """Whether an operator that turns one row into several moves, repeats or drops the column in any of them."""
     if node.operator != "Expand":
         return False
-    kept = elements(node.lists[-1].lower()) or ()
-    made = [elements(each[1:-1]) or () for each in elements(node.lists[0].lower()) or ()]
+    kept = [each.lower() for each in node.last_list]
+    made = [elements(each[1:-1].lower()) or () for each in node.first_list]
     return any(
         [at for at, each in enumerate(row) if each == token] != [at for at, each in enumerate(kept) if each == token]
         for row in made

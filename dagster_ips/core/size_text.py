@@ -1,6 +1,8 @@
-"""Sizes and counts as a person reads them."""
+"""Sizes, counts and lists as a person reads them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def size_text(size_bytes: int) -> str:
@@ -24,3 +26,13 @@ def counted(count: int, thing: str) -> str:
         ('1 file', '1,200 rows')
     """
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first ``most`` of ``names``, and whether there are more.
+
+    Example:
+        >>> listed(["a", "b"], 2), listed(["a", "b", "c"], 2)
+        ('a, b', 'a, b, …')
+    """
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")

@@ -34,6 +34,16 @@ class Node:
         """The content of each of the operator's own square brackets, in order; empty if brackets don't match."""
         return [inside for opening, inside in _enclosed(self.text) if opening == "["]
 
+    @property
+    def first_list(self) -> list[str]:
+        """The elements of the first of ``lists``; empty without one, or if brackets in it don't match."""
+        return elements("".join(self.lists[:1])) or []
+
+    @property
+    def last_list(self) -> list[str]:
+        """The elements of the last of ``lists``, as for ``first_list``."""
+        return elements("".join(self.lists[-1:])) or []
+
 
 def parse_plan(text: str) -> Node:
     r"""The tree that ``text`` draws.

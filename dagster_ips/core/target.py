@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from dagster_ips.core.ancestry import Ancestry
 from dagster_ips.core.capture import Capture, EdgeState, Mode, Stamp, TargetMark
+from dagster_ips.core.edge import Edge
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,11 @@ def settle(state: EdgeState, history: TargetHistory | None) -> EdgeState:
     if history is None or history.newest is None or not _is_newer(history.newest, state.target, history):
         return state
     return state.with_stamp(history.newest)
+
+
+def settle_all(states: Mapping[Edge, EdgeState], histories: Mapping[Edge, TargetHistory]) -> dict[Edge, EdgeState]:
+    """Each of ``states`` as ``settle`` returns it."""
+    return {edge: settle(state, histories.get(edge)) for edge, state in states.items()}
 
 
 def is_older(known: TargetMark | None, other: TargetMark) -> bool:

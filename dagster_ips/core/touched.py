@@ -290,21 +290,19 @@ def before_all(mark: Watermark) -> Watermark:
 
 def reaches(committed: Watermark, last: Watermark) -> bool:
     """Whether ``committed`` certainly reaches ``last``; it never does if they are of two tables or refs."""
-    if committed.table_uuid != last.table_uuid or committed.ref != last.ref:
+    if not _are_of_one_ref(committed, last):
         return False
     return _is_same(committed, last) or is_certainly_before(last.position, committed.position)
 
 
 def later(one: Watermark, other: Watermark) -> Watermark:
     """The later mark; ``one`` if that isn't certain, or for two tables or refs, whose history is an error anyway."""
-    is_comparable = one.table_uuid == other.table_uuid and one.ref == other.ref
-    return other if is_comparable and is_certainly_before(one.position, other.position) else one
+    return other if _are_of_one_ref(one, other) and is_certainly_before(one.position, other.position) else one
 
 
 def _at_or_after(one: Watermark, other: Watermark) -> Watermark:
     """``other``; but if that isn't certainly after ``one``, a mark that only a watermark after both reaches."""
-    is_comparable = one.table_uuid == other.table_uuid and one.ref == other.ref
-    if not is_comparable or is_certainly_before(one.position, other.position):
+    if not _are_of_one_ref(one, other) or is_certainly_before(one.position, other.position):
         return other
     number, newest = max(one.sequence_number, other.sequence_number), max(one.timestamp_ms, other.timestamp_ms)
     return replace(other, snapshot_id=-1, sequence_number=number, timestamp_ms=newest)
@@ -324,4 +322,8 @@ def _is_told_apart(one: Watermark, other: Watermark) -> bool:
 
 
 def _is_same(one: Watermark, other: Watermark) -> bool:
-    return (one.table_uuid, one.ref, one.snapshot_id) == (other.table_uuid, other.ref, other.snapshot_id)
+    return _are_of_one_ref(one, other) and one.snapshot_id == other.snapshot_id
+
+
+def _are_of_one_ref(one: Watermark, other: Watermark) -> bool:
+    return (one.table_uuid, one.ref) == (other.table_uuid, other.ref)

@@ -23,6 +23,11 @@ def snapshot_rows(session: SparkSession, catalog: str, found: TableMetadata, sna
     return as_read(stored_rows(session, catalog, found, snapshot), found.properties)
 
 
+def current_rows(session: SparkSession, catalog: str, found: TableMetadata) -> DataFrame:
+    """As ``snapshot_rows``, at the table's newest snapshot."""
+    return snapshot_rows(session, catalog, found, found.ancestry().head)
+
+
 def stored_rows(session: SparkSession, catalog: str, found: TableMetadata, snapshot: Snapshot | None) -> DataFrame:
     """As ``snapshot_rows``; for a table of partials, it is the partials."""
     rows = table_frame(session, catalog, found.table, snapshot_id=snapshot.snapshot_id if snapshot else None)

@@ -20,6 +20,7 @@ from dagster_ips.iceberg.manifests import (
     ManifestRow,
     added_by,
     content_of,
+    live_files_count,
     may_hold_live_files,
     read_live_entries,
     read_manifest_list,
@@ -54,7 +55,7 @@ def live_bite(
     """
     rows = [r for r in read_manifest_list(storage, snapshot, table=metadata.table) if may_hold_live_files(r)]
     data = [row for row in rows if content_of(row) is Content.DATA]
-    chosen, bite = _cut(((_live_count(row), _reader(storage, row, metadata)) for row in data), first, limits)
+    chosen, bite = _cut(((live_files_count(row), _reader(storage, row, metadata)) for row in data), first, limits)
     deletes = [
         entry
         for row in rows
@@ -77,19 +78,13 @@ def _reader(storage: Storage, row: ManifestRow, metadata: TableMetadata, *, of: 
 
     def read() -> list[ManifestEntry]:
         live = list(read_live_entries(storage, row, table=metadata.table))
-        counted = _live_count(row)
+        counted = live_files_count(row)
         if counted not in (None, len(live)):
             cause = f"it has {len(live)} live files, but its manifest list counts {counted}"
             raise MetadataUnreadableError(table=metadata.table, file=row["manifest_path"], cause=cause)
         return live if of is None else list(filter(added_by([of]), live))
 
     return read
-
-
-def _live_count(row: ManifestRow) -> int | None:
-    """How many of the manifest's files aren't marked as deleted; None if the list doesn't say, as v1 allows."""
-    counts = (row.get("added_files_count"), row.get("existing_files_count"))
-    return None if None in counts else sum(int(count or 0) for count in counts)
 
 
 def _cut(manifests: Iterable[tuple[int | None, _Read]], first: int, limits: Limits) -> tuple[list[ManifestEntry], Bite]:

@@ -179,8 +179,7 @@ def _changes(metadata: TableMetadata, schema_id: str | None) -> ColumnChanges:
 
 def _is_whole(capture: Capture) -> bool:
     """Whether all that it computes is recomputed: in mode ``full``, and for a new partition."""
-    is_new = capture.edge.partition is not None and capture.from_exclusive is None
-    return capture.mode is Mode.FULL or is_new
+    return capture.mode is Mode.FULL or capture.is_of_new_partition
 
 
 def _entry(said: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -100,7 +100,7 @@ def read_values(
         _LOG.info(
             "read %s in %.1f s, because their metadata doesn't show which partitions their rows belong to",
             what,
-            _since(started),
+            time.monotonic() - started,
         )
     return values
 
@@ -271,7 +271,3 @@ class _ValuesCache:
 
 
 _KEPT = _ValuesCache()
-
-
-def _since(started: float) -> float:
-    return time.monotonic() - started

@@ -10,19 +10,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import sqlalchemy
     from pyarrow import compute, fs, parquet
-    from pyiceberg import catalog, conversions, io, schema, types
+    from pyiceberg import catalog, conversions, io, manifest, schema, types
     from pyiceberg.catalog import sql
     from pyiceberg.io import pyarrow as pyarrow_io
-    from pyiceberg.utils import config
+    from pyiceberg.utils import config, schema_conversion
 else:
     pa, compute, fs, parquet = (
         LateModule(name) for name in ("pyarrow", "pyarrow.compute", "pyarrow.fs", "pyarrow.parquet")
     )
-    catalog, conversions, io, schema, types = (
-        LateModule(f"pyiceberg.{name}") for name in ("catalog", "conversions", "io", "schema", "types")
+    catalog, conversions, io, manifest, schema, types = (
+        LateModule(f"pyiceberg.{name}") for name in ("catalog", "conversions", "io", "manifest", "schema", "types")
     )
     sql, sqlalchemy = LateModule("pyiceberg.catalog.sql"), LateModule("sqlalchemy")
-    pyarrow_io, config = LateModule("pyiceberg.io.pyarrow"), LateModule("pyiceberg.utils.config")
+    pyarrow_io = LateModule("pyiceberg.io.pyarrow")
+    config, schema_conversion = (LateModule(f"pyiceberg.utils.{name}") for name in ("config", "schema_conversion"))
 
 __all__ = [
     "catalog",
@@ -31,10 +32,12 @@ __all__ = [
     "conversions",
     "fs",
     "io",
+    "manifest",
     "pa",
     "parquet",
     "pyarrow_io",
     "schema",
+    "schema_conversion",
     "sql",
     "sqlalchemy",
     "types",

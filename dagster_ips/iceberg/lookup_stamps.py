@@ -5,11 +5,11 @@ Each snapshot says it about all rows, and not just about its own: what earlier s
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dagster_ips.core.packed_text import digest
 from dagster_ips.iceberg.metadata import TableMetadata
 
 LOOKUPS = "dagster-ips.lookups"
@@ -62,7 +62,7 @@ def _state_of(read: LookedUp) -> str | None:
     change = read.table.ancestry().newest_change
     if change is None:
         return None
-    rows = f"@{hashlib.blake2b(read.rows.encode(), digest_size=12).hexdigest()}" if read.rows is not None else ""
+    rows = f"@{digest(read.rows)}" if read.rows is not None else ""
     return f"{read.table.uuid}@{change.snapshot_id}@{read.table.current_schema_id}{rows}"
 
 

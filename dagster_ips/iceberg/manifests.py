@@ -187,13 +187,21 @@ def content_of(row: ManifestRow) -> Content:
 
 def may_hold_live_files(row: ManifestRow) -> bool:
     """Whether the manifest has files that aren't marked as deleted; the counts are optional in v1."""
-    counts = (row.get("added_files_count"), row.get("existing_files_count"))
-    return any(count is None or count > 0 for count in counts)
+    return live_files_count(row) != 0
+
+
+def live_files_count(row: ManifestRow) -> int | None:
+    """How many of the manifest's files aren't marked as deleted; None if v1 doesn't record it."""
+    return _live(row, "files")
 
 
 def live_rows(row: ManifestRow) -> int | None:
-    """How many rows the manifest's files that aren't marked as deleted hold; None if v1 doesn't record it."""
-    counts = (row.get("added_rows_count"), row.get("existing_rows_count"))
+    """How many rows these files hold; None if v1 doesn't record it."""
+    return _live(row, "rows")
+
+
+def _live(row: ManifestRow, what: str) -> int | None:
+    counts = (row.get(f"added_{what}_count"), row.get(f"existing_{what}_count"))
     return None if None in counts else sum(int(count or 0) for count in counts)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -30,7 +29,7 @@ from dagster_ips.orchestration.declare.consumers import (
 )
 from dagster_ips.orchestration.declare.declarations import IO_MANAGER_KEY, event_time_of, plain
 from dagster_ips.orchestration.declare.partition_definitions import columns_of
-from dagster_ips.orchestration.declare.partition_mappings import partition_expression, require_partition_expression
+from dagster_ips.orchestration.declare.partition_mappings import partition_expression
 from dagster_ips.orchestration.platform.resources import IcebergCatalog
 from dagster_ips.orchestration.prove.proofs import bind_proofs, proofs_of_trusted
 from dagster_ips.orchestration.run.audits import check_audits
@@ -67,61 +66,46 @@ def with_incremental(
     Raises:
         DeclarationError: a declaration can't work. Raised before anything runs.
     """
-    if not 0 <= wait_seconds < _LONGEST_WAIT_SECONDS:
-        raise DeclarationError(
-            asset="with_incremental",
-            problem=f"wait_seconds={wait_seconds} is out of range: all other sensors wait that long, too.",
-            remedy=f"Give at least 0 and less than {_LONGEST_WAIT_SECONDS}; 4 fits the interval of Dagster's daemon.",
-        )
+    _require_short_wait(wait_seconds)
     _require_first_pass(definitions)
+    items, own_checks = definitions.assets or (), list(definitions.asset_checks or ())
     managers = _managers(definitions)
-    specs = _specs(definitions.assets or ())
+    specs = _specs(items)
     metadata = {spec.key: spec.metadata for spec in specs}
-    check_audits(definitions.asset_checks or (), definitions.assets or (), set(managers))
+    check_audits(own_checks, items, set(managers))
     together = {key: WatchedTables(manager.catalog) for key, manager in managers.items()}
-    watched = _watched(definitions.assets or (), metadata, managers, together)
+    watched = _watched(items, metadata, managers, together)
     outside = _outside(specs, managers)
-    tidied = _tidied(definitions.assets or (), metadata, managers)
+    tidied = _tidied(items, metadata, managers)
     _require_own_tables(tidied, managers, outside)
-    _require_mapped(definitions.assets or (), watched, outside)
+    _require_mapped(items, watched, outside)
     completeness = Completeness(watched, _outside_watches(specs, outside, together))
     own, bound = _bound_sensors(definitions.sensors or (), watched)
-    driven = {
-        key
-        for sensor in definitions.sensors or ()
-        if isinstance(sensor, PendingSensor)
-        for key in _keys_of_steps(sensor, watched)
-    }
-    assets = [
-        _with_complete_periods(_with_conditions(item, watched, driven), completeness)
-        for item in definitions.assets or ()
-    ]
+    driven = _driven_assets(definitions.sensors or (), watched)
+    assets = [_with_complete_periods(_with_conditions(item, watched, driven), completeness) for item in items]
     _require_evaluated(own, assets)
-    check_conditions_of_checks([*(definitions.asset_checks or ()), *assets])
+    check_conditions_of_checks([*own_checks, *assets])
+    consumers = list(watched.values())
     automation = automation_sensors(
-        assets, own, list(watched.values()), interval_seconds=interval_seconds, wait_seconds=wait_seconds
+        assets, own, consumers, interval_seconds=interval_seconds, wait_seconds=wait_seconds
     )
     sensors: list[Any] = [*own, *bound, *automation]
-    declared = list(definitions.asset_checks or ())
-    declared += proofs_of_trusted(declared, metadata)
-    checks = bind_proofs(declared, definitions.assets or (), metadata, managers)
-    if watched:
-        checks.append(pending_checks(list(watched.values())))
-        sensors.append(pending_checks_sensor(list(watched.values()), interval_seconds=interval_seconds))
+    checks = bind_proofs([*own_checks, *proofs_of_trusted(own_checks, metadata)], items, metadata, managers)
+    if consumers:
+        checks.append(pending_checks(consumers))
+        sensors.append(pending_checks_sensor(consumers, interval_seconds=interval_seconds))
     if outside:
         sensors.append(outside_tables_sensor(outside, interval_seconds=interval_seconds))
-
-    def graph() -> Any:  # noqa: ANN401  # Dagster's asset graph has no public type
-        return made.resolve_asset_graph()
-
-    hygiene = hygiene_job(tidied, list(watched.values()), managers, graph)
-
     made = dg.Definitions(
         assets=assets,
         asset_checks=checks,
         schedules=definitions.schedules,
         sensors=sensors,
-        jobs=[*(definitions.jobs or ()), hygiene, backfill_job(lambda: made)],
+        jobs=[
+            *(definitions.jobs or ()),
+            hygiene_job(tidied, consumers, managers, lambda: made),
+            backfill_job(lambda: made),
+        ],
         resources=definitions.resources,
         executor=definitions.executor,
         loggers=definitions.loggers,
@@ -129,6 +113,15 @@ def with_incremental(
         component_tree=definitions.component_tree,
     )
     return made
+
+
+def _require_short_wait(wait_seconds: float) -> None:
+    if not 0 <= wait_seconds < _LONGEST_WAIT_SECONDS:
+        raise DeclarationError(
+            asset="with_incremental",
+            problem=f"wait_seconds={wait_seconds} is out of range: all other sensors wait that long, too.",
+            remedy=f"Give at least 0 and less than {_LONGEST_WAIT_SECONDS}; 4 fits the interval of Dagster's daemon.",
+        )
 
 
 def _require_first_pass(definitions: dg.Definitions) -> None:
@@ -262,6 +255,11 @@ def _bound_sensors(
     return own, bound
 
 
+def _driven_assets(sensors: Iterable[Any], watched: Mapping[dg.AssetKey, WatchedInputs]) -> set[dg.AssetKey]:
+    """The assets that ``pending_sensor`` ones request."""
+    return {key for each in sensors if isinstance(each, PendingSensor) for key in _keys_of_steps(each, watched)}
+
+
 def _keys_of_steps(sensor: PendingSensor, watched: Mapping[dg.AssetKey, WatchedInputs]) -> set[dg.AssetKey]:
     """The assets that a sensor's runs compute: those that it names, and all others of their steps."""
     return {key for named in sensor.driven_assets for key in watched[named].consumer.step}
@@ -273,12 +271,12 @@ def _with_conditions(item: Any, watched: Mapping[dg.AssetKey, WatchedInputs], dr
         added = dict.fromkeys((assets.keys & watched.keys()) - driven, on_change())
         conditions = {key: bind(condition, key, watched) for key, condition in {**added, **own}.items()}
         if assets.keys & watched.keys():
-            conditioned = _with_backfill_policy(assets).map_asset_specs(
-                partial(_with_own_condition, conditions=conditions)
+            conditioned = _conditioned(_with_backfill_policy(assets), conditions)
+            return conditioned.map_asset_specs(
+                lambda spec: spec.merge_attributes(metadata={WATCHED: True}) if spec.key in watched else spec
             )
-            return conditioned.map_asset_specs(lambda spec: _marked(spec) if spec.key in watched else spec)
         if any(conditions[key] is not own[key] for key in own):
-            return assets.map_asset_specs(partial(_with_own_condition, conditions=conditions))
+            return _conditioned(assets, conditions)
     return item
 
 
@@ -304,7 +302,7 @@ def _with_complete_periods(item: Any, completeness: Completeness) -> Any:  # noq
         found = assets.automation_conditions_by_key
         conditions = {key: bind_valid_through(each, completeness, assets) for key, each in found.items()}
         if any(conditions[key] is not found[key] for key in found):
-            return assets.map_asset_specs(partial(_with_own_condition, conditions=conditions))
+            return _conditioned(assets, conditions)
     return item
 
 
@@ -333,7 +331,6 @@ def _outside(specs: Sequence[dg.AssetSpec], managers: Mapping[str, IcdcIOManager
             )
     for spec in specs:
         if spec.key in tables and spec.partitions_def is not None:
-            require_partition_expression(spec.key.to_user_string(), spec.metadata)
             columns_of(spec.partitions_def, partition_expression(spec.metadata), asset=spec.key.to_user_string())
     return [
         OutsideTable(
@@ -355,15 +352,16 @@ def _with_backfill_policy(assets: dg.AssetsDefinition) -> dg.AssetsDefinition:
     return assets.with_attributes(backfill_policy=dg.BackfillPolicy.single_run())
 
 
-def _with_own_condition(
-    spec: dg.AssetSpec, conditions: Mapping[dg.AssetKey, dg.AutomationCondition[dg.AssetKey]]
-) -> dg.AssetSpec:
-    condition = conditions.get(spec.key)
-    return spec.replace_attributes(automation_condition=condition) if condition else spec
+def _conditioned(
+    assets: dg.AssetsDefinition, conditions: Mapping[dg.AssetKey, dg.AutomationCondition[dg.AssetKey]]
+) -> dg.AssetsDefinition:
+    """``assets`` of which each that has one of ``conditions`` runs by it."""
 
+    def with_its_own(spec: dg.AssetSpec) -> dg.AssetSpec:
+        condition = conditions.get(spec.key)
+        return spec.replace_attributes(automation_condition=condition) if condition else spec
 
-def _marked(spec: dg.AssetSpec) -> dg.AssetSpec:
-    return spec.merge_attributes(metadata={WATCHED: True})
+    return assets.map_asset_specs(with_its_own)
 
 
 def _specs(items: Iterable[Any]) -> list[dg.AssetSpec]:

@@ -287,16 +287,18 @@ class _EqualityWalk:
 
     def _links(self, relation: Relation, found: Mapping[Relation, object]) -> Iterator[tuple[Relation, Equality]]:
         for equality in self._block.equalities:
-            sides = [self._block.relation(equality.left.table), self._block.relation(equality.right.table)]
+            sides = self._sides(equality)
             if relation in sides and (equality.owner is None or equality.owner in found):
                 other = sides[0] if sides[1] is relation else sides[1]
                 if other is not None and other in found and self._can_join(equality):
                     yield other, equality
 
     def _holds(self, equality: Equality) -> bool:
-        ends = [self._block.relation(equality.left.table), self._block.relation(equality.right.table)]
-        is_there = all(end in self._parents for end in ends)
+        is_there = all(side in self._parents for side in self._sides(equality))
         return is_there and (equality.owner is None or equality.owner in self._parents) and self._can_join(equality)
+
+    def _sides(self, equality: Equality) -> tuple[Relation | None, Relation | None]:
+        return self._block.relation(equality.left.table), self._block.relation(equality.right.table)
 
     def _can_join(self, equality: Equality) -> bool:
         return self._is_known(equality.left) and self._is_known(equality.right)
@@ -420,9 +422,10 @@ def tables_of(query: exp.Query) -> frozenset[str]:
     return frozenset(table.name for table in query.find_all(exp.Table))
 
 
-def select(columns: Sequence[exp.Expr], table: exp.Expr | None) -> exp.Select:
+def select(columns: Sequence[exp.Expr], table: exp.Expr | None, *, distinct: bool = False) -> exp.Select:
     """SELECT ``columns`` FROM ``table``."""
-    return exp.Select(expressions=list(columns), from_=exp.From(this=table) if table is not None else None)
+    from_ = exp.From(this=table) if table is not None else None
+    return exp.Select(expressions=list(columns), from_=from_, distinct=exp.Distinct() if distinct else None)
 
 
 def derived(query: exp.Query, alias: str) -> exp.Subquery:

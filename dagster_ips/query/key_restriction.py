@@ -1,4 +1,4 @@
-"""The query restricted to affected keys, as close to its scans as that doesn't change the result."""
+"""Restricts a query to affected keys: where it reads its tables, as far as that doesn't change the result."""
 
 from __future__ import annotations
 
@@ -138,8 +138,7 @@ def _among(table: exp.Expr, columns: Mapping[str, str], used: Sequence[str] | No
         return select([exp.Star()], table)
     table.set("alias", exp.TableAlias(this=exp.to_identifier("ips_row")))
     keys = [exp.column(key) for key in dict.fromkeys(columns.values())]
-    wanted = select(keys, exp.table_(AFFECTED))
-    wanted.set("distinct", exp.Distinct())
+    wanted = select(keys, exp.table_(AFFECTED), distinct=True)
     same = [
         exp.NullSafeEQ(this=exp.column(column, "ips_row"), expression=exp.column(key, _KEY))
         for column, key in columns.items()

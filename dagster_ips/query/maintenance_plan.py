@@ -34,6 +34,7 @@ from dagster_ips.query.query_tree import (
     NotDerivedError,
     Scan,
     SelectBlock,
+    above,
     build,
     key_expression,
     kind_of,
@@ -120,11 +121,10 @@ class MaintenancePlan:
         self.refused: str | None = None
         try:
             self._tree = _qualified(query, columns)
-            names = {named(source): [each.name.lower() for each in found] for source, found in enumerate(columns)}
             self.text, self.text_as_parsed = (in_spark(_over_sources(each)) for each in (self._tree, query.tree))
             for each in self._tree.find_all(exp.Select):
                 _simplify_equal(each, [call for call in within(each, exp.Coalesce) if _is_of_one_type(call)])
-            self._node = build(self._tree, names)
+            self._node = build(self._tree, _names_of(columns))
             _require_all_read(self._tree, self._node)
         except NotDerivedError as error:
             self.refused = str(error)
@@ -290,13 +290,14 @@ class MaintenancePlan:
         if any(_is_constant(node, scan, keys) for scan in scans):
             unkeyed = node.unkeyed if isinstance(node, SelectBlock) else None
             raise NotDerivedError(unkeyed or "; ".join(problems) or "its columns are constants")
-        names = [node.names[place] for place in keys]
-        parts = []
-        for scan in scans:
-            columns = [exp.column(name) for name in names]
-            part = select(columns, derived(reach.keys(node, scan, keys), "ips_reached"))
-            part.set("distinct", exp.Distinct())
-            parts.append(part)
+        parts = [
+            select(
+                [exp.column(node.names[place]) for place in keys],
+                derived(reach.keys(node, scan, keys), "ips_reached"),
+                distinct=True,
+            )
+            for scan in scans
+        ]
         rows = restricted(self._made_of(), node, keys)
         return MaintenanceStep(Strategy.KEYS, rows, union(parts, distinct=True), tuple(keys), why_not=why_not)
 
@@ -333,8 +334,7 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
     _require_columns_named(tree)
     for each in tree.find_all(exp.Select):
         _name_groups(each)
-    names = {named(source): [each.name.lower() for each in found] for source, found in enumerate(columns)}
-    make_aliases_distinct(tree, names)
+    make_aliases_distinct(tree, _names_of(columns))
     annotate_types(tree, schema=schema, dialect=DIALECT)
     _keep_names_in_values(tree)
     computes_decimals = any(map(_is_computed_decimal, tree.walk()))
@@ -353,6 +353,11 @@ def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Qu
     for exists in tree.find_all(exp.Exists):
         _read_no_columns(exists.this)
     return tree
+
+
+def _names_of(columns: Sequence[Sequence[QueryColumn]]) -> dict[str, list[str]]:
+    """The names of each source's columns, in lower case, by the source's name in trees."""
+    return {named(source): [each.name.lower() for each in found] for source, found in enumerate(columns)}
 
 
 def _name_groups(select: exp.Select) -> None:
@@ -400,20 +405,17 @@ def _has_other_order(select: exp.Select) -> bool:
 
 def _is_read_by_place(select: exp.Select) -> bool:
     """Whether it is within a side of a set operation, or a derived table whose columns are renamed."""
-    above = select.parent
-    while above is not None:
-        if isinstance(above, exp.SetOperation) or (isinstance(above, exp.Subquery) and above.alias_column_names):
+    around = select.parent
+    while around is not None:
+        if isinstance(around, exp.SetOperation) or (isinstance(around, exp.Subquery) and around.alias_column_names):
             return True
-        above = above.parent
+        around = around.parent
     return False
 
 
 def _is_side(tree: exp.Expr) -> bool:
     """Whether it is a side of a set operation."""
-    above = tree.parent
-    while isinstance(above, exp.Paren | exp.Subquery):
-        above = above.parent
-    return isinstance(above, exp.SetOperation)
+    return isinstance(above(tree, exp.Paren, exp.Subquery), exp.SetOperation)
 
 
 def _require_columns_named(tree: exp.Expr) -> None:
@@ -462,14 +464,12 @@ def _joins_again_after_right(select: exp.Select) -> bool:
 
 def _may_be_time(text: exp.Expr) -> bool:
     """Whether Spark may cast a string to a date or a time: for a function of times, or beside one."""
-    above = text.parent
-    while isinstance(above, exp.Paren):
-        above = above.parent
-    if not isinstance(above, exp.Func | exp.Predicate):
+    call = above(text, exp.Paren)
+    if not isinstance(call, exp.Func | exp.Predicate):
         return False
-    if _OF_TIMES.search(above.name if isinstance(above, exp.Anonymous) else type(above).__name__):
+    if _OF_TIMES.search(call.name if isinstance(call, exp.Anonymous) else type(call).__name__):
         return True
-    beside = [each.type for each in above.iter_expressions() if isinstance(each, exp.Condition) and each is not text]
+    beside = [each.type for each in call.iter_expressions() if isinstance(each, exp.Condition) and each is not text]
     return any(kind is None or kind.this in (exp.DType.UNKNOWN, *exp.DataType.TEMPORAL_TYPES) for kind in beside)
 
 

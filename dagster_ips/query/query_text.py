@@ -17,7 +17,7 @@ from sqlglot import exp
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.varying import OF_THE_MOMENT
 from dagster_ips.query.deterministic_sql import AGGREGATES, BY_NAME, COLLECTED, SCALAR, SYNTAX, WINDOWED
-from dagster_ips.query.query_tree import within
+from dagster_ips.query.query_tree import above, within
 from dagster_ips.query.spark_dialect import AS_GIVEN, DIALECT
 
 _REFERENCES = re.compile(
@@ -507,10 +507,8 @@ def _orders_all_of_sides(query: exp.SetOperation, by: Sequence[exp.Expr]) -> boo
 
 
 def _window(node: exp.Expr) -> exp.Window | None:
-    up = node.parent
-    while isinstance(up, exp.IgnoreNulls | exp.RespectNulls):
-        up = up.parent
-    return up if isinstance(up, exp.Window) else None
+    found = above(node, exp.IgnoreNulls, exp.RespectNulls)
+    return found if isinstance(found, exp.Window) else None
 
 
 def _notes(tree: exp.Expr) -> Iterator[str]:

@@ -441,15 +441,12 @@ def _compared_with(block: SelectBlock, query: exp.Query, inner: SelectBlock) -> 
 
     Whether a value is in the result of ``inner`` depends only on the rows of ``inner`` that have this value.
     """
-    parent = query.parent
-    while isinstance(parent, exp.Subquery):
-        parent = parent.parent
+    parent = above(query, exp.Subquery)
     if not isinstance(parent, exp.In) or parent.args.get("query") is None:
         return None
-    column, value, up = plain(parent.this), key_expression(inner, 0), parent.parent
-    while isinstance(up, exp.And | exp.Or | exp.Paren):
-        up = up.parent
-    if not isinstance(up, exp.Where | exp.Having) or not isinstance(column, exp.Column):
+    column, value = plain(parent.this), key_expression(inner, 0)
+    clause = above(parent, exp.And, exp.Or, exp.Paren)
+    if not isinstance(clause, exp.Where | exp.Having) or not isinstance(column, exp.Column):
         return None
     if block.relation(column.table) is None or not isinstance(value, exp.Column) or not _are_alike(column, value):
         return None
@@ -472,7 +469,8 @@ def key_expression(block: SelectBlock, place: int) -> exp.Expr | None:
         return None
     if not isinstance(expression, exp.Column) and any(has_equals(block, column) for column in columns):
         return None
-    by = [*([block.group] if block.group else []), *([plain(each) for each in _partition_by(w)] for w in block.windows)]
+    by = [[plain(each) for each in window.args.get("partition_by") or []] for window in block.windows]
+    by += [block.group] if block.group else []
     return expression if all(expression in each or _is_made_of(expression, each) for each in by) else None
 
 
@@ -520,10 +518,6 @@ def _merges_equals(node: Node, place: int) -> bool:
             columns = within(node.tree.selects[place], exp.Column)
             is_plain = not (node.group or node.is_one_group or node.windows or node.tree.args.get("distinct"))
             return not is_plain or any(has_equals(node, column) for column in columns)
-
-
-def _partition_by(window: exp.Window) -> list[exp.Expr]:
-    return window.args.get("partition_by") or []
 
 
 def _is_made_of(part: exp.Expr, parts: Sequence[exp.Expr]) -> bool:
@@ -679,12 +673,15 @@ def within(expression: exp.Expr, *kinds: type[_Kind]) -> list[_Kind]:
     return [node for node in walk if isinstance(node, kinds)]
 
 
+def above(node: exp.Expr, *skipped: type[exp.Expr]) -> exp.Expr | None:
+    """The closest node around this one that isn't of the ``skipped`` kinds; None if there is none."""
+    found = node.parent
+    while isinstance(found, skipped):
+        found = found.parent
+    return found
+
+
 def is_aggregated(expression: exp.Expr) -> bool:
     """Whether the expression has an aggregate that isn't over a window."""
-    for call in within(expression, exp.AggFunc):
-        up = call.parent
-        while isinstance(up, exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
-            up = up.parent
-        if not isinstance(up, exp.Window):
-            return True
-    return False
+    around = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup)
+    return any(not isinstance(above(call, *around), exp.Window) for call in within(expression, exp.AggFunc))

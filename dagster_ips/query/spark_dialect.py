@@ -57,7 +57,7 @@ def _kept(name: str, build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
         if name in _WITH_UNIT and len(args) == _WITH_UNIT[name] and isinstance(args[0], exp.Column):
             arguments[0] = exp.var(args[0].name)
         as_given = exp.Anonymous(this=name, expressions=arguments)
-        if _is_written(found, as_given):
+        if _text(found) == _text(as_given):
             return found
         as_given.meta[AS_GIVEN] = True
         return as_given
@@ -70,10 +70,6 @@ def _built(build: Callable[..., exp.Expr], args: Sequence[Any]) -> exp.Expr:
         return build(args)
     except TypeError:
         return build(args, dialect=SparkSql())
-
-
-def _is_written(found: exp.Expr, given: exp.Expr) -> bool:
-    return _text(found) == _text(given)
 
 
 def _text(call: exp.Expr) -> str:

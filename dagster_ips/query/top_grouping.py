@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dagster_ips.core.aggregates import EVERY_ROW, HIDDEN, Aggregate, ComputedColumn, Function
+from dagster_ips.core.aggregates import EVERY_ROW, HIDDEN, MOST_DIGITS_OF_AVERAGE, Aggregate, ComputedColumn, Function
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.query.delta_terms import WEIGHT
 from dagster_ips.query.query_tree import Node, SelectBlock, is_of_a_source, plain, within
@@ -26,7 +26,6 @@ _NOT_SCALAR = (
     *(exp.Query, exp.Window, exp.Lambda, exp.UDTF, exp.Explode),
     *(exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup),
 )
-_MOST_DIGITS_OF_AVERAGE = 18
 _NESTED = (exp.DType.ARRAY, exp.DType.MAP, exp.DType.STRUCT)
 _OWN, _KEPT = "ips_", "ips_is_kept"
 
@@ -107,7 +106,7 @@ def _misfits(function: Function, kind: exp.DataType) -> bool:
         case Function.MIN | Function.MAX:
             return kind.this in _NESTED
         case Function.AVG if kind.is_type("decimal"):
-            return bool(kind.expressions) and int(kind.expressions[0].name) > _MOST_DIGITS_OF_AVERAGE
+            return bool(kind.expressions) and int(kind.expressions[0].name) > MOST_DIGITS_OF_AVERAGE
         case Function.SUM | Function.AVG:
             return kind.this not in exp.DataType.INTEGER_TYPES and not kind.is_type("decimal")
         case _:

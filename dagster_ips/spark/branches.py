@@ -23,7 +23,8 @@ from dagster_ips.spark.settings import change_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PROPERTY = "spark.sql.iceberg.snapshot-property."
+SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
+"""Prefix of the settings whose values Iceberg writes into the summary of each snapshot that a session commits."""
 _DAY_MS = 86_400_000
 _MOST_ATTEMPTS = 5
 _OF_RUN = re.compile(r"ips_[0-9a-f]{8}_[0-9a-f]{8}")
@@ -166,7 +167,7 @@ def _quoted_parts(table: str) -> str:
 @contextlib.contextmanager
 def stamped(session: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
     """Have every commit that this session makes inside carry ``properties`` in its snapshot's summary."""
-    settings = {_PROPERTY + key: value for key, value in properties.items()}
+    settings = {SNAPSHOT_PROPERTY + key: value for key, value in properties.items()}
     try:
         change_settings(session, settings)
         yield

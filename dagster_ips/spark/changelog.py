@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_ips.core.ranges import quoted
 from dagster_ips.spark.frames import MOST_LITERALS, free_prefix
 from dagster_ips.spark.late import F, types
+from dagster_ips.spark.type_tree import contains
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -169,7 +170,7 @@ def kept_rows(before: DataFrame, gone: DataFrame, hidden: Collection[str], *, ar
     """The rows ``before`` that aren't ``gone``, which `gone_rows` returned, in the files ``hidden``.
 
     ``before`` is a frame of an Iceberg table's rows and columns as they are. If those that are gone ``are_few``, they
-    are broadcast to where the others are read: because of the files' names, Spark takes them for more.
+    are broadcast to where the others are read, because the files' names make Spark take them for larger than they are.
     """
     place_in = F.col(_FILE)
     if len(hidden) <= MOST_LITERALS:  # Rows of other files needn't be looked up.
@@ -262,15 +263,7 @@ def _weight(net: NetRows) -> Column:
 
 def _needs_form(kind: types.DataType) -> bool:
     """Whether Spark can't group by values of this type directly."""
-    match kind:
-        case types.MapType() | types.VariantType():
-            return True
-        case types.ArrayType():
-            return _needs_form(kind.elementType)
-        case types.StructType():
-            return any(_needs_form(field.dataType) for field in kind.fields)
-        case _:
-            return False
+    return contains(kind, types.MapType, types.VariantType)
 
 
 def comparable(value: Column, kind: types.DataType) -> Column:

@@ -58,9 +58,8 @@ def alike(expected: DataFrame, actual: DataFrame) -> tuple[DataFrame, DataFrame]
     A column that one of them lacks is null there. Names that differ only in case are the same column.
     """
     fields = {field.name.lower(): field for field in (*expected.schema.fields, *actual.schema.fields)}
-    names = {field.name.lower(): field.name for field in (*expected.schema.fields, *actual.schema.fields)}
     schema = types.StructType(
-        [types.StructField(names[key], _nullable(field.dataType), nullable=True) for key, field in fields.items()]
+        [types.StructField(field.name, _nullable(field.dataType), nullable=True) for field in fields.values()]
     )
     return expected.to(schema), actual.to(schema)
 
@@ -147,7 +146,10 @@ def changed_keys(  # noqa: PLR0913  # all are independent
     sides = [at for at in (before, after) if at.paths]
     if not sides or any(len(at.paths) > _MOST_FILES for at in sides):
         return []
-    found = {at: table_frame(session, catalog, table, snapshot_id=at.snapshot_id).where(_in_files(at)) for at in sides}
+    found = {
+        at: table_frame(session, catalog, table, snapshot_id=at.snapshot_id).where(F.col("_file").isin(list(at.paths)))
+        for at in sides
+    }
     if len(sides) == 1:
         rows = found[sides[0]]
     else:
@@ -156,10 +158,6 @@ def changed_keys(  # noqa: PLR0913  # all are independent
         rows = net_rows(old, new).rows
     found_keys = rows.select(_hashed(keys, seed).alias("hash")).distinct().orderBy("hash").limit(most)
     return [row[0] for row in found_keys.collect()]
-
-
-def _in_files(at: FilesAt) -> Column:
-    return F.col("_file").isin(list(at.paths))
 
 
 def compare(

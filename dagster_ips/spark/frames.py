@@ -90,6 +90,22 @@ def renamed(rows: DataFrame, names: Mapping[str, str]) -> DataFrame:
     return rows.select(*[F.col(quoted(old)).alias(new) for old, new in names.items()])
 
 
+def column_of(relation: str, name: str) -> Column:
+    """The column ``name`` of the frame or table with the alias ``relation``."""
+    return F.col(f"{relation}.{quoted(name)}")
+
+
+def same_keys(keys: Sequence[str], one: str, other: str, *, may_be_null: Collection[str] | None = None) -> Column:
+    """Whether a row of the relation ``one`` and a row of ``other`` have the same ``keys``.
+
+    Keys that ``may_be_null``, by default all, are compared by ``<=>``: a null is a value like any other. The others are
+    compared by ``=``, by which Spark can join in more ways.
+    """
+    by_null = keys if may_be_null is None else may_be_null
+    pairs = [(key, column_of(one, key), column_of(other, key)) for key in keys]
+    return all_of([mine.eqNullSafe(others) if key in by_null else mine == others for key, mine, others in pairs])
+
+
 def all_of(conditions: Sequence[Column]) -> Column:
     """The conjunction; true if there are no conditions."""
     return _balanced(operator.and_, conditions) if conditions else F.lit(True)  # noqa: FBT003

@@ -10,6 +10,7 @@ from dagster_ips._compat import explained, origins_of_rdds
 from dagster_ips.core.lineage import RESULT
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.spark_plan import Node, PlanUnreadableError, elements, parse_plan
+from dagster_ips.spark.error_text import first_line
 from dagster_ips.spark.late import F, errors
 from dagster_ips.spark.settings import with_settings
 
@@ -66,7 +67,7 @@ def _optimized(frame: DataFrame) -> str:
     try:
         text = explained(frame)
     except errors.PySparkException as error:  # It may compute what is constant.
-        raise PlanUnreadableError(str(error).partition("\n")[0]) from error
+        raise PlanUnreadableError(first_line(error)) from error
     tree, _, physical = text.partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")
     if not physical:
         raise PlanUnreadableError(_CUT)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.errors import UnresolvedQueryError
+from dagster_ips.spark.error_text import first_line
 from dagster_ips.spark.late import errors
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def query_over(session: SparkSession, text: str, names: Mapping[str, str], *, as
     try:
         return session.sql(text)
     except errors.AnalysisException as error:
-        raise UnresolvedQueryError(asset=asset, problem=str(error).strip().partition("\n")[0].rstrip(";")) from error
+        raise UnresolvedQueryError(asset=asset, problem=first_line(error).rstrip(";")) from error
 
 
 def types_of(frame: DataFrame) -> list[tuple[str, str]]:

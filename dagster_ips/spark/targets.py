@@ -26,6 +26,7 @@ from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import WriteMode
 from dagster_ips.errors import LayoutError
 from dagster_ips.spark.branches import sql_name
+from dagster_ips.spark.error_text import first_line
 from dagster_ips.spark.identifiers import identifier
 from dagster_ips.spark.late import errors, types
 
@@ -114,8 +115,7 @@ def _declared_layout(table: str, columns: Sequence[str] = ()) -> Iterator[None]:
         refused = (errors.AnalysisException, errors.UnsupportedOperationException, errors.IllegalArgumentException)
         if not isinstance(error, refused) and _ICEBERG_REFUSED not in str(error):
             raise
-        # Spark lists the columns, with types, and the JVM's stack in further lines.
-        problem = str(error).strip().partition("\n")[0].removeprefix(f"({_ICEBERG_REFUSED}) ").removesuffix(" in:")
+        problem = first_line(error).removeprefix(f"({_ICEBERG_REFUSED}) ").removesuffix(" in:")
         raise LayoutError(table=table, problem=problem.rstrip(";:."), columns=tuple(columns)) from error
 
 
@@ -138,7 +138,8 @@ def as_columns(frame: DataFrame, columns: Struct) -> DataFrame:
     kinds = {column.name.lower(): column.kind for column in columns.fields}
     if all(kinds.get(each.name.lower()) == each.kind for each in columns_of(frame).fields):
         return frame
-    return frame.to(empty_frame(frame.sparkSession, _columns_text(columns)).schema)
+    text = ", ".join(f"{quoted(each.name)} {type_text(each.kind, quoted)}" for each in columns.fields)
+    return frame.to(empty_frame(frame.sparkSession, text).schema)
 
 
 def with_nested_keys_as_in(columns: Struct, frame: DataFrame, keys: Collection[str]) -> DataFrame:
@@ -181,10 +182,6 @@ def _column(path: Path, table: str) -> str:
 def empty_frame(session: SparkSession, columns: str) -> DataFrame:
     """A frame without rows; ``columns`` are given as in SQL: ``"day DATE, plays BIGINT"``."""
     return session.createDataFrame([], columns)
-
-
-def _columns_text(columns: Struct) -> str:
-    return ", ".join(f"{quoted(each.name)} {type_text(each.kind, quoted)}" for each in columns.fields)
 
 
 def _struct(kind: types.StructType) -> Struct:

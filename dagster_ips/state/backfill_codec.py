@@ -17,9 +17,8 @@ from dagster_ips.core.backfill_plan import (
     PlannedStage,
     PlannedTable,
 )
-from dagster_ips.core.file_set import FileSet
-from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillRecordError
+from dagster_ips.state.codec import file_set_of, watermark_of
 
 BACKFILL_VERSION = 1
 _STAGED_VERSION = 2
@@ -118,12 +117,12 @@ def _table(value: Mapping[str, Any]) -> PlannedTable:
 
 
 def _consumed(value: Mapping[str, Any]) -> ConsumedBefore:
-    partitions, up_to, file_set = value["partitions"], value["up_to"], value.get("file_set")
+    partitions = value["partitions"]
     return ConsumedBefore(
         str(value["upstream"]),
-        None if up_to is None else Watermark(**up_to),
+        watermark_of(value["up_to"]),
         None if partitions is None else tuple(partitions),
         frozenset(value["left_out"]),
         value.get("division"),
-        None if file_set is None else FileSet(**{**file_set, "to_inclusive": Watermark(**file_set["to_inclusive"])}),
+        file_set_of(value.get("file_set")),
     )

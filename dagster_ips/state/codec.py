@@ -6,7 +6,7 @@ In a line's state, keys that changed together are listed together, and a long te
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -73,13 +73,13 @@ def _edge_state(value: dict[str, Any]) -> EdgeState:
     edge = Edge(**value["edge"])
     return EdgeState(
         edge=edge,
-        committed=_watermark(value["committed"]),
+        committed=watermark_of(value["committed"]),
         number=int(value["number"]),
         in_flight=_capture(edge, value["in_flight"]),
         target=_mark(value["target"]),
-        file_set=_file_set(value.get("file_set")),
+        file_set=file_set_of(value.get("file_set")),
         voided=int(value.get("voided", 0)),
-        reread_to=_watermark(value.get("reread_to")),
+        reread_to=watermark_of(value.get("reread_to")),
         is_beginning=bool(value.get("is_beginning", False)),
         left_out=frozenset(value.get("left_out", ())),
         division=value.get("division"),
@@ -89,7 +89,8 @@ def _edge_state(value: dict[str, Any]) -> EdgeState:
     )
 
 
-def _watermark(value: Mapping[str, Any] | None) -> Watermark | None:
+def watermark_of(value: Mapping[str, Any] | None) -> Watermark | None:
+    """The watermark that ``asdict`` made into ``value``."""
     return Watermark(**value) if value else None
 
 
@@ -97,12 +98,17 @@ def _mark(value: dict[str, Any] | None) -> TargetMark | None:
     return TargetMark(**value) if value else None
 
 
-def _file_set(value: dict[str, Any] | None) -> FileSet | None:
+def file_set_of(value: Mapping[str, Any] | None) -> FileSet | None:
+    """The file set that ``asdict`` made into ``value``."""
     return FileSet(**{**value, "to_inclusive": Watermark(**value["to_inclusive"])}) if value else None
 
 
+def _frozen(value: Iterable[str] | None) -> frozenset[str] | None:
+    return None if value is None else frozenset(value)
+
+
 def _intervention(value: dict[str, Any]) -> Intervention:
-    both = {end: _watermark(value[end]) for end in ("before", "after")}
+    both = {end: watermark_of(value[end]) for end in ("before", "after")}
     return Intervention(**{**value, "kind": InterventionKind(value["kind"]), **both})
 
 
@@ -113,11 +119,11 @@ def _capture(edge: Edge, value: dict[str, Any] | None) -> Capture | None:
         **value,
         "edge": edge,
         "mode": Mode(value["mode"]),
-        "from_exclusive": _watermark(value["from_exclusive"]),
-        "to_inclusive": _watermark(value["to_inclusive"]),
+        "from_exclusive": watermark_of(value["from_exclusive"]),
+        "to_inclusive": watermark_of(value["to_inclusive"]),
         "bite": Bite(**value["bite"]) if value.get("bite") else None,
         "target": _mark(value.get("target")),
-        "left_out": None if (keys := value.get("left_out", ())) is None else frozenset(keys),
+        "left_out": _frozen(value.get("left_out", ())),
     }
     return Capture(**known)
 
@@ -169,7 +175,7 @@ def decode_line(text: str, edge: Edge) -> LineState:
 def _line_state(value: Mapping[str, Any]) -> LineState:
     return LineState(
         edge=Edge(**value["edge"]),
-        scanned=_watermark(value["scanned"]),
+        scanned=watermark_of(value["scanned"]),
         touched={key: _touched(group) for group in value["touched"] for key in group["keys"]},
         abandoned=frozenset(value["abandoned"]),
         unread={
@@ -179,13 +185,13 @@ def _line_state(value: Mapping[str, Any]) -> LineState:
         },
         strays=_strays(value),
         knows_keys_to_come=value["version"] > 1 and bool(value["knows_keys_to_come"]),
-        partitions=None if (there := value.get("partitions")) is None else frozenset(there),
+        partitions=_frozen(value.get("partitions")),
         dynamic=frozenset(value.get("dynamic", ())),
-        landmarks=None if (marks := value.get("landmarks")) is None else frozenset(marks),
+        landmarks=_frozen(value.get("landmarks")),
         division=value.get("division"),
         losses=value.get("losses", ""),
         awaits_lost=bool(value.get("awaits_lost", False)),
-        unchecked=_watermark(value.get("unchecked")),
+        unchecked=watermark_of(value.get("unchecked")),
     )
 
 
@@ -196,4 +202,4 @@ def _strays(value: Mapping[str, Any]) -> dict[str, Stray]:
 
 
 def _touched(value: Mapping[str, Any]) -> Touched:
-    return Touched(_watermark(value["since"]), Watermark(**value["last"]))
+    return Touched(watermark_of(value["since"]), Watermark(**value["last"]))

@@ -129,6 +129,7 @@ class Backfills(PartitionsToCome):
         return SimpleNamespace(
             consumers={"out": SimpleNamespace(consumer=consumer, graph=None)},
             instance=self.instance,
+            store=self.store,
             lake=lambda _: self.lake,
             metadata=lambda asset: self.lake.load(tables[asset], asset="test"),
             own_slicing=lambda _: SameKeys(keys),

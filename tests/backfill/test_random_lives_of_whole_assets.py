@@ -167,6 +167,7 @@ class WholeLives(RuleBasedStateMachine):
         return SimpleNamespace(
             consumers={stage.name: known(stage) for stage in STAGES},
             instance=self.instance,
+            store=self.store,
             lake=lambda _: self.lake,
             metadata=lambda asset: self.load(tables[asset]),
             own_slicing=lambda _: None,

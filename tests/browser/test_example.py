@@ -73,8 +73,8 @@ def ran_since(before: dict[str, int], table: str, instance: dg.DagsterInstance) 
     return sorted(r.partition_key or "" for r in records if r.storage_id > before[table])
 
 
-def wait_until(condition: Callable[[], bool], example: Services, seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
+def wait_until(condition: Callable[[], bool], example: Services) -> None:
+    deadline = time.monotonic() + 240
     while not condition():
         example.require_alive()
         assert time.monotonic() < deadline, example.log_tail("daemon")

@@ -37,9 +37,9 @@ class Ui:
         self.page.goto(self._address + path)
         self.wait_for(until)
 
-    def wait_for(self, text: str, seconds: float = 60) -> None:
+    def wait_for(self, text: str) -> None:
         """Wait until the text is shown. If it isn't shown in time, the error names the text."""
-        self.page.get_by_text(text).first.wait_for(timeout=seconds * 1000)
+        self.page.get_by_text(text).first.wait_for(timeout=60_000)
 
     def launch_backfill(self, asset: str, partitions: str) -> None:
         """Materialize ``partitions``, written as in the dialog: ``2026-01-12, [2026-01-05...2026-01-06]``."""

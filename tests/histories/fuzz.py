@@ -89,7 +89,7 @@ class Budget:
         )
 
 
-def run_batch(lake: Lake, number: int, budget: Budget, *, histories: int = BATCH) -> tuple[History, Exception] | None:
+def run_batch(lake: Lake, number: int, budget: Budget) -> tuple[History, Exception] | None:
     """Run a few histories that favor what is least covered so far; returns the first failing one and its error.
 
     Raises:
@@ -106,7 +106,7 @@ def run_batch(lake: Lake, number: int, budget: Budget, *, histories: int = BATCH
     }
     machine = seeded(number)(type("Histories", (Histories,), members))
     quietly = settings(
-        max_examples=histories,
+        max_examples=BATCH,
         stateful_step_count=STEPS,
         deadline=None,
         database=None,

@@ -118,7 +118,7 @@ def _commit_deletes(  # noqa: PLR0913  # the parts of a delete file
     rows: pa.Table,
     *,
     content: int,
-    bounds: Mapping[int, tuple[bytes, bytes]] | None = None,
+    bounds: Mapping[int, tuple[bytes, bytes]],
     equality_ids: Sequence[int] | None = None,
 ) -> None:
     raw, files = table.raw, table.lake.catalog.storage
@@ -137,8 +137,8 @@ def _commit_deletes(  # noqa: PLR0913  # the parts of a delete file
         "partition": beside.partition if beside else {},
         "record_count": rows.num_rows,
         "file_size_in_bytes": files.size(location, table=table.name),
-        "lower_bounds": [{"key": key, "value": lower} for key, (lower, _) in (bounds or {}).items()] or None,
-        "upper_bounds": [{"key": key, "value": upper} for key, (_, upper) in (bounds or {}).items()] or None,
+        "lower_bounds": [{"key": key, "value": lower} for key, (lower, _) in bounds.items()] or None,
+        "upper_bounds": [{"key": key, "value": upper} for key, (_, upper) in bounds.items()] or None,
         "equality_ids": equality_ids,
     }
     snapshot_id = uuid.uuid4().int >> 65

@@ -21,7 +21,7 @@ TITLES = st.none() | st.sampled_from(["", "a", "b", "ä", "zz"]) | st.booleans()
 PARTITIONS = st.tuples(st.integers(0, 1), st.tuples(DAYS, TITLES))
 
 
-def bounds(lower: bytes | None, upper: bytes | None, *, contains_null: bool = False) -> dict[str, Any]:
+def bounds(lower: bytes | None, upper: bytes | None, *, contains_null: bool) -> dict[str, Any]:
     return {"lower_bound": lower, "upper_bound": upper, "contains_null": contains_null}
 
 

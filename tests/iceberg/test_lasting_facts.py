@@ -41,8 +41,8 @@ def table(
     return TableMetadata.parse("media.daily", "m", json.dumps(raw).encode())
 
 
-def mark(number: int, uuid: str = "u", schema_id: str | None = None) -> TargetMark:
-    return TargetMark(uuid, number, number, number, schema_id)
+def mark(number: int, schema_id: str | None = None) -> TargetMark:
+    return TargetMark("u", number, number, number, schema_id)
 
 
 SECOND = mark(2, schema_id=table(2, {}).current_schema_id)

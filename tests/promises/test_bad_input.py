@@ -42,8 +42,8 @@ from tests.support.pipeline import daily, expected_daily, materialize, pipeline
 from tests.support.variants import mostly_slow
 
 
-def state_of(instance: dg.DagsterInstance, consumer: str, upstream: str = "playback") -> EdgeState:
-    return CursorStore(instance).get(Edge(consumer, upstream))
+def state_of(instance: dg.DagsterInstance, consumer: str) -> EdgeState:
+    return CursorStore(instance).get(Edge(consumer, "playback"))
 
 
 def cause_of(raised: pytest.ExceptionInfo[BaseException]) -> IpsError:

@@ -273,9 +273,9 @@ class Queries:
         return values
 
 
-def random_rows(random: Random, table: str, most: int = 8) -> Rows:
+def random_rows(random: Random, table: str) -> Rows:
     """A few rows of few different values, with some nulls and some duplicates."""
-    rows = [_row(random, table) for _ in range(random.randint(0, most))]
+    rows = [_row(random, table) for _ in range(random.randint(0, 8))]
     twice = [random.choice(rows) for _ in range(random.choice([0, 0, 1, 2]))] if rows else []
     return Counter(rows + twice)
 

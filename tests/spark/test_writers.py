@@ -160,9 +160,7 @@ def check_remove(table: Table, earlier: list[Row], removed: list[Row], on: Seque
         assert table.rows(branch) == Counter(equal(row) for row in earlier if key_of(row, on) not in gone)
 
 
-def check_partitions(
-    table: Table, earlier: list[Row], new: list[Row], changed: list[Row], *, literals: int = MOST_LITERALS
-) -> None:
+def check_partitions(table: Table, earlier: list[Row], new: list[Row], changed: list[Row], *, literals: int) -> None:
     branch = table.holding(earlier)
     keys = ChangedKeys(PARTITION, distinct_keys(table.frame(changed), PARTITION))
     replaced = {key_of(row, PARTITION) for row in changed}

@@ -37,9 +37,9 @@ def model(name: str, sql: str | None, *, schema: str = "media", **config: Any) -
     }
 
 
-def seed(name: str, *, schema: str = "media") -> dict[str, Any]:
+def seed(name: str) -> dict[str, Any]:
     """A table that ``dbt seed`` writes."""
-    return {**model(name, None, schema=schema, materialized="seed"), "resource_type": "seed"}
+    return {**model(name, None, materialized="seed"), "resource_type": "seed"}
 
 
 def source(group: str, name: str, table: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Runs:
         """The tables of every kind."""
         return [table for kind in KINDS for table in kind.expected]
 
-    def behind(self, of: Sequence[Kind] = KINDS) -> list[Kind]:
+    def behind(self, of: Sequence[Kind]) -> list[Kind]:
         """The kinds whose cursors say that not every row is consumed yet."""
         heads = {name: self.lake.catalog.load(f"media.{name}", asset="test").head_snapshot_id() for name in SOURCES}
         found = []

@@ -54,9 +54,9 @@ class ObjectStore:
         login = {"s3.access-key-id": self.key, "s3.secret-access-key": self.secret}
         return {"s3.endpoint": self.endpoint, "s3.region": REGION, **login}
 
-    def objects(self, bucket: str, prefix: str = "") -> dict[str, int]:
+    def objects(self, bucket: str) -> dict[str, int]:
         """The size in bytes of each object, by its key."""
-        pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket)
         return {each["Key"]: each["Size"] for page in pages for each in page.get("Contents", ())}
 
     def content(self, bucket: str, key: str) -> bytes:

@@ -121,7 +121,7 @@ def expected_agg(rows: list[Event]) -> Counter[tuple[object, ...]]:
     return Counter((date, account, count, seconds[date, account]) for (date, account), count in plays.items())
 
 
-def run_in_process(home: Path, lake: Lake, asset: str, *, kill: str = "") -> int:
+def run_in_process(home: Path, lake: Lake, asset: str, *, kill: str) -> int:
     """Run ``asset`` in its own process; returns the exit code, which is negative for a signal."""
     command = [
         sys.executable,

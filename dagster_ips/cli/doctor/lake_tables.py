@@ -17,6 +17,7 @@ from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.ownership import Consent
 from dagster_ips.core.ranges import quoted
+from dagster_ips.core.size_text import listed
 from dagster_ips.core.time_text import age
 from dagster_ips.errors import CatalogUnreachableError, IpsError, NoRegisterError, UnknownTableError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
@@ -179,7 +180,7 @@ def failures(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
         return
     run = next(iter(failed.values())).dagster_run
     keys = [key for key in sorted(failed) if key]
-    of = f"of {len(keys)} partitions ({', '.join(keys[:5])}{', …' if len(keys) > 5 else ''}) " if keys else ""  # noqa: PLR2004
+    of = f"of {len(keys)} partitions ({listed(keys, 5)}) " if keys else ""
     held = ", and automation is holding it back" if blocked else ""
     yield Finding(
         "failed runs",

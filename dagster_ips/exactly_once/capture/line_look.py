@@ -19,7 +19,7 @@ from dagster_ips.core.target import is_older
 from dagster_ips.core.touched import FoundKeys, LineState, Stray, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.file_keys import FileKeys
-from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, files_in, interval_of, is_readable
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, files_in, readable_interval
 from dagster_ips.iceberg.change_reader import live_files
 from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.file_values import NOT_YET
@@ -216,9 +216,9 @@ def with_rows_read(
 def _loses_rows(line: LineState, scanned: Watermark, source: TableMetadata, ref: str) -> bool:
     if line.scanned == scanned:
         return False
-    newer = _newer_than(scanned, source, ref)
+    newer = source.ancestry(ref).since(scanned.snapshot_id)
     # If the history doesn't contain ``scanned``, any of its snapshots may be newer.
-    newer = list(source.ancestry(ref).snapshots) if newer is None else newer
+    newer = tuple(source.ancestry(ref).snapshots) if newer is None else newer
     return any(not (snapshot.keeps_rows or snapshot.only_adds) for snapshot in newer)
 
 
@@ -230,18 +230,8 @@ def _may_have_gone_back(scanned: Watermark, source: TableMetadata, ref: str) -> 
     """
     if source.format_version == 1 or scanned.sequence_number == 0:
         return True
-    newer = _newer_than(scanned, source, ref)
+    newer = source.ancestry(ref).since(scanned.snapshot_id)
     return newer is None or source.last_sequence_number - scanned.sequence_number != len(newer)
-
-
-def _newer_than(scanned: Watermark, source: TableMetadata, ref: str) -> list[Snapshot] | None:
-    """The snapshots of ``ref`` after ``scanned``; None if ``scanned`` isn't in the history."""
-    newer: list[Snapshot] = []
-    for snapshot in source.ancestry(ref).snapshots:
-        if snapshot.snapshot_id == scanned.snapshot_id:
-            return newer
-        newer.append(snapshot)
-    return None
 
 
 def has_lost_partitions(line: LineState, slicing: Slicing) -> bool:
@@ -276,11 +266,9 @@ class _Looking:
         now, ancestry = self.source.watermark_at(self.head, ref), self.source.ancestry(ref)
         if line.scanned is None:
             return self.with_strays(line.looked_at(now, self._of_live), self._live.values())
-        found = interval_of(self.storage, self.source, line.scanned, ancestry)
-        changes = None
-        if not has_moved and isinstance(found, Interval) and is_readable(found):
-            changes = files_in(self.storage, self.source, found, self.head).changes
-        if changes is None or changes.overwritten or not isinstance(found, Interval):
+        found = readable_interval(self.storage, self.source, line.scanned, ancestry)
+        changes = files_in(self.storage, self.source, found, self.head).changes if found and not has_moved else None
+        if found is None or changes is None or changes.overwritten:
             every = self._of_live.keys | self.files.keys.known()
             line = line.looked_at(now, replace(self._of_live, keys=every), is_followed=False)
             return self.with_strays(line, self._live.values())
@@ -293,7 +281,7 @@ class _Looking:
 
     def with_keys_to_come(self, line: LineState) -> LineState:
         """``line`` with the keys that an earlier release forgot, once all of them are known."""
-        if line.knows_keys_to_come or NOT_YET.cause in self._of_live.unread.values():
+        if line.knows_keys_to_come or self._is_unfinished:
             return line
         return line.with_keys_to_come(self._of_live.keys)
 
@@ -303,7 +291,7 @@ class _Looking:
         What is computed in the meantime lacks their rows, and must be recomputed when the partitions are back.
         """
         keys = self.files.keys
-        if not has_lost_partitions(line, self.files.slicing) or NOT_YET.cause in self._of_live.unread.values():
+        if not has_lost_partitions(line, self.files.slicing) or self._is_unfinished:
             return line
         line = line.with_keys_to_come(self._of_live.keys - keys.known())
         return self.with_strays(replace(line, landmarks=keys.landmarks(), awaits_lost=False), self._live.values())
@@ -333,7 +321,7 @@ class _Looking:
             return line.with_strays(found)
         # The known ones are gone, or their rows have partitions by now. There may be others.
         found |= self.files.strays(self._live.values(), live=self._live)
-        if not found and NOT_YET.cause in self._of_live.unread.values():
+        if not found and self._is_unfinished:
             return line.with_strays({"": Stray(line.unmapped)})
         return line.with_strays(found)
 
@@ -341,6 +329,11 @@ class _Looking:
     def keys_of_live(self) -> frozenset[str]:
         """The keys that rows may have now; if a file can't be read, that includes every key with a partition."""
         return self._of_live.keys | (self.files.keys.known() if self._of_live.unread else frozenset())
+
+    @property
+    def _is_unfinished(self) -> bool:
+        """Whether only a later look reads some of the live files, because this one took too long."""
+        return NOT_YET.cause in self._of_live.unread.values()
 
     @cached_property
     def _live(self) -> Mapping[str, DataFile]:
@@ -379,8 +372,8 @@ def keys_since(
     """
     slicing, ancestry = tracked.known_slicing, source.ancestry(tracked.ref)
     column_kinds(source, slicing.upstream_keys.columns)
-    found = interval_of(storage, source, since, ancestry)
-    if ancestry.head is None or not isinstance(found, Interval) or not is_readable(found):
+    found = readable_interval(storage, source, since, ancestry)
+    if ancestry.head is None or found is None:
         return None
     files = FileKeys(storage, source, slicing)
     return _keys_of(files, files_in(storage, source, found, ancestry.head).changes.touched)
@@ -399,8 +392,8 @@ def keys_changed(
     """
     column_kinds(source, slicing.upstream_keys.columns)
     ancestry, files = source.ancestry(), FileKeys(storage, source, slicing)
-    found = interval_of(storage, source, since, ancestry)
-    if ancestry.head is None or not isinstance(found, Interval) or not is_readable(found):
+    found = readable_interval(storage, source, since, ancestry)
+    if ancestry.head is None or found is None:
         return None
     keys = _keys_of(files, files_in(storage, source, found, ancestry.head).changes.touched)
     newest = dict.fromkeys(keys, (ancestry.newest_change or ancestry.head).snapshot_id)

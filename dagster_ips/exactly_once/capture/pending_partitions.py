@@ -9,7 +9,7 @@ from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Need
 from dagster_ips.core.partition_keys import Slicing, taken_by_any
-from dagster_ips.core.target import settle, shows_all_since
+from dagster_ips.core.target import settle, settle_all, shows_all_since
 from dagster_ips.core.touched import LineState, Touched, before_all, first_of, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.line_look import (
@@ -61,9 +61,7 @@ class PartitionWatch:
         found = self._look(known, tracked, source)
         pending, made_of = found.pending.keys(), found.made_of
         done = [key for key, consumers in made_of.items() if consumers and consumers.isdisjoint(pending)]
-        line = replace(found.line.without(done), unchecked=None)
-        if line.unread:
-            line = line.without_consumed_unread(list(self._every_state(line, tracked).values()))
+        line = replace(self._without_consumed_unread(found.line.without(done), tracked), unchecked=None)
         # If the target is only away, as someone renamed it or is restoring it, what is known of it is still needed.
         is_away = self.target is None and stored.division not in (None, line.division)
         if not is_away and (line != known or (line.losses, line.landmarks) != (stored.losses, stored.landmarks)):
@@ -90,7 +88,7 @@ class PartitionWatch:
         sees the other. If this is cut short, the next look does it.
         """
         states = self._states_ever(line, tracked)
-        behind = {key: at for key, at in _consumed(states).items() if at != line.scanned}
+        behind: dict[str, Watermark | None] = {k: at for k, at in _consumed(states).items() if at != line.scanned}
         for read in (*_being_read(states), behind):
             line = with_rows_read(line, since, source, tracked, read)
         with effect(Effect.RECORD_LOOK):
@@ -103,7 +101,7 @@ class PartitionWatch:
         no change, and neither will a later one. Partitions that were read where no look has gone beyond are left alone:
         the next look sees their stamps.
         """
-        slicing, line = tracked.known_slicing, known_line(self.store, self.consumer, tracked, self.target)
+        slicing, line = tracked.known_slicing, self._line(tracked)
         overtaken: dict[Watermark, dict[str, EdgeState]] = {}
         for key, state in self._states(line, slicing, frozenset(partitions)).items():
             to = state.committed
@@ -130,8 +128,7 @@ class PartitionWatch:
 
         A revert that was killed after it published hasn't stored that their changes are to be consumed again.
         """
-        slicing = tracked.known_slicing
-        line = known_line(self.store, self.consumer, tracked, self.target)
+        slicing, line = tracked.known_slicing, self._line(tracked)
         return with_taken_back(line, slicing, *self._taken_back(line, slicing))
 
     def waiting(self, tracked: TrackedInput, source: TableMetadata) -> Mapping[str, Watermark | None]:
@@ -140,10 +137,8 @@ class PartitionWatch:
 
     def looked(self, tracked: TrackedInput, source: TableMetadata) -> tuple[Mapping[str, Watermark | None], LineState]:
         """As ``waiting``, and the line, which has the files whose partitions are unknown. Nothing is stored."""
-        found = self._look(known_line(self.store, self.consumer, tracked, self.target), tracked, source)
-        line = found.line
-        if line.unread:
-            line = line.without_consumed_unread(list(self._every_state(line, tracked).values()))
+        found = self._look(self._line(tracked), tracked, source)
+        line = self._without_consumed_unread(found.line, tracked)
         return {key: state.committed for key, state in found.pending.items()}, line
 
     def consumed_up_to(
@@ -156,7 +151,7 @@ class PartitionWatch:
         that is partitioned ``by_time``, times after its last partition don't count. Nothing is stored.
         """
         slicing = tracked.known_slicing
-        found = self._look(known_line(self.store, self.consumer, tracked, self.target), tracked, source)
+        found = self._look(self._line(tracked), tracked, source)
         line = found.line
         if source.head_snapshot_id(tracked.ref) is None:
             return None
@@ -175,18 +170,26 @@ class PartitionWatch:
 
     def published(self, tracked: TrackedInput) -> dict[str | None, TargetMark | None]:
         """The target's snapshot with which each existing partition that was ever computed was last published."""
-        states = self._every_state(known_line(self.store, self.consumer, tracked, self.target), tracked)
+        states = self._every_state(self._line(tracked), tracked)
         return {key: state.target for key, state in states.items() if state.committed is not None}
 
     def needs(self, tracked: TrackedInput, source: TableMetadata) -> Iterator[Need]:
         """What is still to be read of the upstream's history. Nothing is stored."""
-        slicing = tracked.known_slicing
-        known = known_line(self.store, self.consumer, tracked, self.target)
+        slicing, known = tracked.known_slicing, self._line(tracked)
         found = self._look(known, tracked, source)
         starts = [found.line.start_of(state, slicing.taken_by(key)) for key, state in found.pending.items()]
         starts += [being_read(state) for state in self._every_state(known, tracked).values()]
         # The next look begins where the last stored one ended, as this one isn't stored.
         return needs_of_line(known, [*starts, *(each.changed.since for each in found.line.unread.values())], source)
+
+    def _line(self, tracked: TrackedInput) -> LineState:
+        """What is known from the stored line before the next look."""
+        return known_line(self.store, self.consumer, tracked, self.target)
+
+    def _without_consumed_unread(self, line: LineState, tracked: TrackedInput) -> LineState:
+        if not line.unread:
+            return line
+        return line.without_consumed_unread(list(self._every_state(line, tracked).values()))
 
     def _look(self, known: LineState, tracked: TrackedInput, source: TableMetadata) -> _PendingKeys:
         slicing = tracked.known_slicing
@@ -224,8 +227,7 @@ class PartitionWatch:
         if not line.losses:
             return {}
         stored = self.store.get_many([line.edge.of(key) for key in sorted(slicing.sharing)])
-        histories = histories_of(self.storage, self.target, stored.values())
-        settled = {edge: settle(state, histories.get(edge)) for edge, state in stored.items()}
+        settled = settle_all(stored, histories_of(self.storage, self.target, stored.values()))
         now = as_divided_now(settled.values(), self.target, line, slicing)
         return {
             edge.partition or "": now[edge]
@@ -244,7 +246,7 @@ class PartitionWatch:
         if source.columns_of_other_meaning(None) == ():
             return {}
         states = self._every_state(line, tracked)
-        consumed = {key: state.committed for key, state in states.items() if state.committed is not None}
+        consumed = _consumed(states)
         others = {each: source.columns_of_other_meaning(each) for each in {at.schema_id for at in consumed.values()}}
         return {key: states[key] for key, at in consumed.items() if others[at.schema_id]}
 
@@ -293,7 +295,7 @@ class PartitionWatch:
     def _holding_what_is_gone(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
         """The partitions that consumed an upstream that now has no snapshot, because it was re-created without rows."""
         states = self._every_state(line, tracked)
-        return {key: state for key, state in states.items() if state.committed is not None}
+        return {key: states[key] for key in _consumed(states)}
 
     def _with_consumed(self, line: LineState, tracked: TrackedInput) -> LineState:
         """``line`` after the first look, with the partitions that were computed before it.
@@ -338,7 +340,8 @@ def _has_passed(line: LineState, to: Watermark) -> bool:
     return line.scanned is not None and line.scanned.snapshot_id != to.snapshot_id and reaches(line.scanned, to)
 
 
-def _consumed(states: Mapping[str, EdgeState]) -> dict[str, Watermark | None]:
+def _consumed(states: Mapping[str, EdgeState]) -> Mapping[str, Watermark]:
+    """Up to where each partition that was ever computed has consumed."""
     return {key: state.committed for key, state in states.items() if state.committed is not None}
 
 

@@ -175,6 +175,14 @@ def is_readable(interval: Interval) -> bool:
     return interval.start is not None or interval.first_removal is None
 
 
+def readable_interval(
+    storage: Storage, source: TableMetadata, committed: Watermark, ancestry: Ancestry
+) -> Interval | None:
+    """As ``interval_of``; None if there is no such interval, or what changed in it can't be read."""
+    found = interval_of(storage, source, committed, ancestry)
+    return found if isinstance(found, Interval) and is_readable(found) else None
+
+
 def _can_go_on(interval: Interval, state: EdgeState) -> bool:
     """Whether the interval is readable; with a file set, its start must be retained too, as the rest is read there."""
     return is_readable(interval) and (interval.start is not None or state.file_set is None)

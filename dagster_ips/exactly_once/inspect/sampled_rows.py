@@ -1,4 +1,4 @@
-"""Which rows of a result and of its target a proof compares: the same of both, of the last change and of before."""
+"""Which rows of a result and of its target a proof compares: the same of both, some of them from the last change."""
 
 from __future__ import annotations
 

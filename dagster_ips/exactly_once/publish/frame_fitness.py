@@ -80,6 +80,11 @@ def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table:
     if isinstance(write_mode, Combine):
         _require_weights_as_they_are(made, table)
     _require_groups_of_one_choice(made.inputs, table)
+    _require_own_keys(made, write_mode, table)
+
+
+def _require_own_keys(made: Provenance, write_mode: WriteMode, table: str) -> None:
+    """Fail if columns by which rows belong together, or are found, aren't the upstream's own."""
     # A row that one input lost is found by its key among the rows of all of them.
     may_remove_rows = any(change.may_remove_rows for change in made.inputs)
     for change in made.inputs:

@@ -234,8 +234,7 @@ class Publisher:
         own = _own_on_branch(now, branch)
         if not own:
             require_not_staged(now, branch, asset)
-        is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
-        if is_incremental and not self.are_news and all(snapshot.changes_no_file for snapshot in own):
+        if are_incremental(captures) and not self.are_news and all(snapshot.changes_no_file for snapshot in own):
             self.tell(LogLine.of(Event.SKIP, table=branch.table, reason="the change doesn't affect the table"))
             return False
         self.tell(written(branch, own))
@@ -351,6 +350,11 @@ class Publisher:
                 branch.drop(self.session)
         except Exception:  # noqa: BLE001  # whatever the engine raises, the outcome of the run is decided
             _LOG.warning("branch %s of %s could not be dropped; it will expire on its own", branch.name, branch.table)
+
+
+def are_incremental(captures: Sequence[Capture]) -> bool:
+    """Whether a run with these captures adds a change to the table; a run without captures replaces all rows."""
+    return bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
 
 
 def written(branch: Branch, snapshots: Sequence[Snapshot]) -> LogLine:

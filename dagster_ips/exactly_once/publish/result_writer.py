@@ -235,7 +235,7 @@ class Result:
                     branch,
                     dedup_on=dedup_on,
                     partition_columns=columns,
-                    held=self._held(target, [column for column in columns if column in dedup_on]),
+                    held=self._held(target, dedup_on),
                 )
             case Merge(on, latest_by):
                 groups = [group for change in self.inputs for group in change.groups]
@@ -254,7 +254,7 @@ class Result:
                     partition_columns=columns,
                     within=self.partitions if self._is_checked_by_merge() else None,
                     partitions=self.partitions,
-                    held=self._held(target, [column for column in columns if column in on]),
+                    held=self._held(target, on),
                 )
             case OverwritePartitions():
                 changed = list(self._changed_partitions())
@@ -270,8 +270,12 @@ class Result:
             case Replace():
                 self._replace_all(self.frame, branch, target)
 
-    def _held(self, target: TableMetadata, columns: Sequence[str]) -> PartitionsHeld:
-        return partial(partitions_held, self.storage, target, columns) if self.storage else all_held
+    def _held(self, target: TableMetadata, key: Sequence[str]) -> PartitionsHeld:
+        """Says what the target may hold of partitions, given by those partition columns that are in the ``key``."""
+        if self.storage is None:
+            return all_held
+        columns = [column for column in target.identity_partition_columns() if column in key]
+        return partial(partitions_held, self.storage, target, columns)
 
     def _combine_all(self, write_mode: Combine, branch: Branch, target: TableMetadata) -> None:
         if self.mode is Mode.FULL:
@@ -299,7 +303,6 @@ class Result:
                 within=self.partitions,
             )
             return
-        of_keys = [column for column in columns if column in write_mode.on]
         head = target.ancestry().head
         combine_rows(
             change,
@@ -310,8 +313,8 @@ class Result:
             partition_columns=columns,
             within=self.partitions,
             sole_partition_columns=target.sole_partition_columns(),
-            held=self._held(target, of_keys),
-            came_to=self._came_to(of_keys, target),
+            held=self._held(target, write_mode.on),
+            came_to=self._came_to([column for column in columns if column in write_mode.on], target),
         )
 
     def _came_to(self, columns: Sequence[str], target: TableMetadata) -> Partitions | None:

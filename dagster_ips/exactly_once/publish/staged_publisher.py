@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.target import settle
+from dagster_ips.core.target import settle_all
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import histories_of, store_settled
 from dagster_ips.iceberg.catalog import LakeCatalog
@@ -37,7 +37,7 @@ class StagedPublisher:
         """
         states = self.store.get_many(stamped)
         histories = histories_of(self.catalog.storage, target, states.values())
-        settled = {edge: settle(state, histories.get(edge)) for edge, state in states.items()}
+        settled = settle_all(states, histories)
         return [edge for edge, each in stamped.items() if settled[edge].next_number != each.first_number]
 
     def publish(self, target: TableMetadata, branch: Branch, stamped: Mapping[Edge, BranchStamps]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.capture import Capture
 from dagster_ips.core.log_lines import Event, LogLine
 from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.ranges import quoted
@@ -23,6 +23,7 @@ from dagster_ips.exactly_once.publish.publisher import (
     Check,
     Publication,
     Publisher,
+    are_incremental,
     is_empty_root,
     published_by_another,
     require_not_staged,
@@ -161,7 +162,7 @@ def block(
         with effect(Effect.CREATE_BRANCH):
             branch.create(session, head=before.ancestry().head)
         nothing = session.table(branch.sql_name).where("FALSE")
-        is_incremental = bool(captures) and all(capture.mode is Mode.INCREMENTAL for capture in captures)
+        is_incremental = are_incremental(captures)
         with stamped(session, attempt_properties(branch.name, publisher.run_id) | {ASSET: consumer}):
             if not is_incremental and before.head_snapshot_id() is not None:
                 with effect(Effect.WRITE_BRANCH):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.target import TargetHistory, settle, shows_all_since
+from dagster_ips.core.target import TargetHistory, settle, settle_all, shows_all_since
 from dagster_ips.errors import UnknownPublicationError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.expired_snapshots import with_expired_snapshots
@@ -48,7 +48,7 @@ def store_settled(
     store: EdgeStore, states: Mapping[Edge, EdgeState], histories: Mapping[Edge, TargetHistory]
 ) -> dict[Edge, EdgeState]:
     """The states as the target's stamps have them: what a run published and did not live to commit is committed."""
-    settled = {edge: settle(state, histories.get(edge)) for edge, state in states.items()}
+    settled = settle_all(states, histories)
     if changed := [each for edge, each in settled.items() if each is not states[edge]]:
         with effect(Effect.COMMIT):
             store.set(*changed)

@@ -15,12 +15,14 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.iceberg.avro import SCHEMA_KEY, write_avro
 from dagster_ips.iceberg.change_reader import ChangedFiles
+from dagster_ips.iceberg.late import manifest, schema_conversion
 from dagster_ips.iceberg.manifests import (
     Content,
     ManifestEntry,
@@ -269,7 +271,7 @@ def _groups(entries: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
 def _with_fields(schema: str, *, row_ids: bool, sequence_numbers: bool) -> str:
     """A manifest's Avro schema with the fields that one from before an upgrade to v2 or v3 lacks."""
     entry = json.loads(schema)
-    file = next(field for field in entry["fields"] if field["name"] == "data_file")["type"]
+    file = _type_of("data_file", entry)
     if sequence_numbers:
         _add_field(entry, "sequence_number", 3)
         _add_field(entry, "file_sequence_number", 4)
@@ -280,14 +282,12 @@ def _with_fields(schema: str, *, row_ids: bool, sequence_numbers: bool) -> str:
 
 def _add_field(record: dict[str, Any], name: str, field_id: int) -> None:
     if not any(field["name"] == name for field in record["fields"]):
-        record["fields"].append(_avro_field(name, field_id, "long", optional=True))
+        record["fields"].append({"name": name, "type": ["null", "long"], "field-id": field_id, "default": None})
 
 
 def _partition_summaries(schema: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One summary per partition field; they must be complete, or Java skips files that match."""
-    entry_fields = json.loads(schema)["fields"]
-    data_file = next(field for field in entry_fields if field["name"] == "data_file")["type"]
-    partition = next(field for field in data_file["fields"] if field["name"] == "partition")["type"]
+    partition = _type_of("partition", _type_of("data_file", json.loads(schema)))
     # Avro may define a named type, such as that of a decimal, once and then only name it.
     kinds = [_kind(field["type"]) for field in partition["fields"]]
     named = {kind["name"]: kind for kind in kinds if "name" in kind}
@@ -295,6 +295,12 @@ def _partition_summaries(schema: str, records: list[dict[str, Any]]) -> list[dic
         [record["data_file"]["partition"].get(field["name"]) for record in records] for field in partition["fields"]
     ]
     return [_summary(named.get(kind["type"], kind), of_field) for kind, of_field in zip(kinds, values, strict=True)]
+
+
+def _type_of(name: str, record: dict[str, Any]) -> dict[str, Any]:
+    """The type of a record's field that is a record itself."""
+    found: dict[str, Any] = next(field for field in record["fields"] if field["name"] == name)["type"]
+    return found
 
 
 def _kind(avro_type: Any) -> dict[str, Any]:  # noqa: ANN401  # an Avro type is a string, a list or a dict
@@ -330,37 +336,8 @@ def _single_value(avro_type: str, value: Any) -> bytes:  # noqa: ANN401  # a raw
             return bytes(value)
 
 
+@cache
 def _manifest_list_schema(version: int) -> str:
     """The manifest list's Avro schema for a format version. Source: Iceberg table spec, "Manifest Lists"."""
-    counts = [("added_files", 504), ("existing_files", 505), ("deleted_files", 506)]
-    rows = [("added_rows", 512), ("existing_rows", 513), ("deleted_rows", 514)]
-    fields = [_avro_field("manifest_path", 500, "string"), _avro_field("manifest_length", 501, "long")]
-    fields.append(_avro_field("partition_spec_id", 502, "int"))
-    if version >= _V2:
-        fields.append(_avro_field("content", 517, "int"))
-        fields.append(_avro_field("sequence_number", 515, "long"))
-        fields.append(_avro_field("min_sequence_number", 516, "long"))
-    fields.append(_avro_field("added_snapshot_id", 503, "long"))
-    optional = version < _V2
-    fields += [_avro_field(f"{name}_count", number, "int", optional=optional) for name, number in counts]
-    fields += [_avro_field(f"{name}_count", number, "long", optional=optional) for name, number in rows]
-    summary = {
-        "type": "record",
-        "name": "r508",
-        "fields": [
-            _avro_field("contains_null", 509, "boolean"),
-            _avro_field("contains_nan", 518, "boolean", optional=True),
-            _avro_field("lower_bound", 510, "bytes", optional=True),
-            _avro_field("upper_bound", 511, "bytes", optional=True),
-        ],
-    }
-    fields.append(_avro_field("partitions", 507, {"type": "array", "items": summary, "element-id": 508}, optional=True))
-    fields.append(_avro_field("key_metadata", 519, "bytes", optional=True))
-    if version >= _V3:
-        fields.append(_avro_field("first_row_id", 520, "long", optional=True))
-    return json.dumps({"type": "record", "name": "manifest_file", "fields": fields})
-
-
-def _avro_field(name: str, field_id: int, kind: str | dict[str, Any], *, optional: bool = False) -> dict[str, Any]:
-    field: dict[str, Any] = {"name": name, "type": ["null", kind] if optional else kind, "field-id": field_id}
-    return {**field, "default": None} if optional else field
+    fields = manifest.MANIFEST_LIST_FILE_SCHEMAS[version]
+    return json.dumps(schema_conversion.AvroSchemaConversion().iceberg_to_avro(fields, schema_name="manifest_file"))

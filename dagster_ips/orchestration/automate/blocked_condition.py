@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,6 +12,7 @@ import dagster as dg
 from dagster import AutomationContext, AutomationResult, DagsterInstance, RunRecord
 
 from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG
+from dagster_ips.core.packed_text import digest
 from dagster_ips.core.retry import RetryState
 from dagster_ips.errors import IpsError
 from dagster_ips.orchestration.automate.bound_condition import BoundCondition
@@ -90,8 +90,7 @@ class BlockedCondition(BoundCondition):
         definition = "" if node.partitions_def is None else definition_text(node.partitions_def)
         policies = [repr(tracked.policies) for tracked in watched.inputs]
         code = [code_of(node.code_version, node.metadata), watched.consumer.maker.declared, definition, policies]
-        texts = {key: json.dumps([changes, *code]) for key, changes in found.items()}
-        return {key: hashlib.blake2b(text.encode(), digest_size=12).hexdigest() for key, text in texts.items()}
+        return {key: digest(json.dumps([changes, *code])) for key, changes in found.items()}
 
 
 def blocked_at_last_tick(instance: DagsterInstance, asset: dg.AssetKey) -> frozenset[str]:

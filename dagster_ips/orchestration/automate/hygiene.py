@@ -64,9 +64,12 @@ def hygiene_job(
     tables: Sequence[Tidied],
     watched: Sequence[WatchedInputs],
     managers: Mapping[str, Any],
-    graph: Callable[[], Any],  # Dagster's asset graph has no public type
+    definitions: Callable[[], dg.Definitions],
 ) -> dg.JobDefinition:
-    """The job, for all of ``tables`` or those that a run names. Only users start or schedule it."""
+    """The job, for all of ``tables`` or those that a run names; ``definitions`` is called only within a run.
+
+    Only users start or schedule it.
+    """
 
     @dg.op(
         name="tidy_up",
@@ -79,7 +82,7 @@ def hygiene_job(
         for each in _chosen(tables, config.assets):
             manager = getattr(context.resources, each.manager)
             try:
-                yield from _Tidying(context, config, each, manager, watched, graph).tidied_up()
+                yield from _Tidying(context, config, each, manager, watched, definitions).tidied_up()
             except Exception as error:  # noqa: BLE001  # one table doesn't hold up the others
                 said = str(error) if isinstance(error, IpsError) else f"{type(error).__name__}: {error}"
                 context.log.error("%s: %s", each.table, said)  # noqa: TRY400  # Spark's stack trace adds nothing
@@ -123,7 +126,7 @@ class _Tidying:
     tidied: Tidied
     manager: IcdcIOManager
     watched: Sequence[WatchedInputs]
-    graph: Callable[[], Any]
+    definitions: Callable[[], dg.Definitions]
 
     def tidied_up(self) -> Iterator[dg.AssetObservation]:
         """Compact, then expire, and report it in the asset's timeline."""
@@ -140,11 +143,14 @@ class _Tidying:
         told = {"table": self.tidied.table, **says}
         yield dg.AssetObservation(asset_key=self.tidied.key, description="maintenance done", metadata=told)
 
+    def _table(self, lake: LakeCatalog) -> TableMetadata:
+        return lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
+
     def _compact(self, lake: LakeCatalog) -> dict[str, Any]:
         """Compact the table, unless a run is writing it: the run would find its table changed and fail to publish."""
         if (run_id := run_at_work(self.context.instance, self.tidied.key)) is not None:
             return {"compaction": f"skipped: run {run_id} is writing the table"}
-        table = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
+        table = self._table(lake)
         if staged := [branch for branch in table.branches if backfill_of_branch(branch)]:
             return {"compaction": f"skipped: it would make the staged branch {staged[0]} unpublishable"}
         session = self.manager.session()
@@ -153,18 +159,16 @@ class _Tidying:
         return {"data files rewritten": done.rewritten, "into data files": done.added}
 
     def _expire(self, lake: LakeCatalog) -> dict[str, Any]:
-        before = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
-        wanted = time.time_ns() // 1_000_000 - int(self.config.keep_days * _DAY_MS)
+        before, now_ms = self._table(lake), time.time_ns() // 1_000_000
         refs = {ref: before.ancestry(ref) for ref in before.branches}
         needs = list(self._needs(lake, before))
-        until = expiry(needs, before.snapshots, refs, wanted_ms=wanted)
-        now_ms = time.time_ns() // 1_000_000
+        until = expiry(needs, before.snapshots, refs, wanted_ms=now_ms - int(self.config.keep_days * _DAY_MS))
         kept_from_ms = {ref: now_ms - age_ms + _HOUR_MS for ref, age_ms in before.branch_ages_ms.items()}
         held = refs_to_hold(needs, before.snapshots, refs, kept_from_ms=kept_from_ms)
         session = self.manager.session()
         with self._holding(held, before, lake.name), effect(Effect.TIDY_UP):
             expire_snapshots(session, lake.name, self.tidied.table, before_ms=until.before_ms)
-        after = lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
+        after = self._table(lake)
         gone = len(before.snapshots) - len(before.snapshots.keys() & after.snapshots.keys())
         held_by = until.held_by or next(iter(held.values()), None)
         by = {"extra snapshots kept for": held_by} if held_by else {}
@@ -197,8 +201,9 @@ class _Tidying:
             if backfill_of_tag(tag) is not None:  # A revert must see the commits after the state that it restores.
                 yield Need(tag, "main", source.head_snapshot_id(tag))
         mine, known = self.manager.catalog.name_of(self.tidied.table), set()
+        graph = self.definitions().resolve_asset_graph()
         for each in self.watched:
-            for tracked in each.consumer.tracked(self.graph(), self.context.instance).values():
+            for tracked in each.consumer.tracked(graph, self.context.instance).values():
                 if each.watched.catalog.name_of(tracked.table) == mine:
                     known.add(each.edge(tracked))
                     yield from self._needs_of(each, tracked, source, reading)

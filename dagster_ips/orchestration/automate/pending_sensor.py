@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -13,6 +12,7 @@ import dagster as dg
 
 from dagster_ips._compat import RANGE_END_TAG, RANGE_START_TAG, knowing_partitions
 from dagster_ips.core.backlog import Backlog, sum_of
+from dagster_ips.core.packed_text import digest
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.orchestration.automate.run_requests import in_few_runs
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
@@ -206,7 +206,7 @@ def _run_key(
         states = store.get_many([each.edge(t) if p is None else each.edge(t).of(p) for p in partitions])
         numbers, source = [state.number for state in states.values()], tables[t.table]
         heads.append([t.upstream, numbers, source.uuid, source.head_snapshot_id(t.ref)])
-    return f"{each.name} {hashlib.blake2b(json.dumps(heads).encode(), digest_size=12).hexdigest()}"
+    return f"{each.name} {digest(json.dumps(heads))}"
 
 
 def _unbound(context: dg.SensorEvaluationContext) -> dg.SkipReason:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -16,7 +16,11 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import SameKeys, partition_expression
+from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer, KnownTable
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import SparkSession
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,15 @@ class AssetLineage:
     def lake(self, asset: str) -> LakeCatalog:
         """The catalog of the asset's table."""
         return self.table(asset).manager.catalog.open()
+
+    def session(self, asset: str) -> SparkSession:
+        """The Spark session of the IO manager that knows the asset's table."""
+        return self.table(asset).manager.session()
+
+    @property
+    def store(self) -> CursorStore:
+        """The store of what consumers have consumed, and of backfills' records."""
+        return CursorStore(self.instance)
 
     def metadata(self, asset: str) -> TableMetadata | None:
         """The current metadata of the asset's table; None if the table doesn't exist."""

@@ -22,7 +22,6 @@ from dagster_ips.orchestration.backfill.planning import planned
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter, Reverted, RevertPlan
 from dagster_ips.orchestration.backfill.staging import StagedBackfill, StagedPublication
 from dagster_ips.orchestration.backfill.validating import StageValidator
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.known_consumers import consumer_named, known_consumers, known_tables
 from dagster_ips.orchestration.watch.last_published import last_published
 
@@ -44,11 +43,6 @@ class BackfillDesk:
         graphs = [each.resolve_asset_graph() for each in definitions]
         lineage = AssetLineage(known_consumers(*definitions), known_tables(*definitions), graphs, instance)
         return cls(definitions, lineage)
-
-    @property
-    def store(self) -> CursorStore:
-        """The store of the backfills' records."""
-        return CursorStore(self.lineage.instance)
 
     def span(self, asset: str, span: str) -> list[str]:
         """The partitions of ``asset`` in the span ``A..B``, both ends included; ``span`` itself if it is a key.
@@ -114,7 +108,7 @@ class BackfillDesk:
         """
         made = planned(self.lineage, asset, partitions, now_ms=_now_ms())
         with effect(Effect.RECORD_BACKFILL):
-            self.store.set_backfill(made)
+            self.lineage.store.set_backfill(made)
         return made
 
     def planned(self, backfill: str) -> BackfillPlan:
@@ -123,9 +117,7 @@ class BackfillDesk:
         Raises:
             UnknownBackfillError: there is no such plan.
         """
-        found = self.store.get_backfill(backfill)
-        if found is None:
-            raise UnknownBackfillError(backfill=backfill)
+        found = self._found(backfill)
         return found if isinstance(found, BackfillPlan) else found.plan
 
     def launched(self, backfill: str) -> LaunchedBackfill:
@@ -135,9 +127,7 @@ class BackfillDesk:
             UnknownBackfillError: there is no such backfill.
             BackfillError: it has only been planned.
         """
-        found = self.store.get_backfill(backfill)
-        if found is None:
-            raise UnknownBackfillError(backfill=backfill)
+        found = self._found(backfill)
         if isinstance(found, BackfillPlan):
             remedy = f"To launch it: dagster-ips backfill launch {backfill}"
             raise BackfillError(backfill=backfill, problem="it has been planned but not launched.", remedy=remedy)
@@ -279,6 +269,12 @@ class BackfillDesk:
         if (staged := self.staged(backfill)) is not None:
             staged.require_no_branches()
         return BackfillLauncher(self.lineage).release(self.launched(backfill).plan)
+
+    def _found(self, backfill: str) -> BackfillPlan | LaunchedBackfill:
+        found = self.lineage.store.get_backfill(backfill)
+        if found is None:
+            raise UnknownBackfillError(backfill=backfill)
+        return found
 
     def _require_stages(self, plan: BackfillPlan) -> None:
         known = {each.asset for each in self.lineage.tables}

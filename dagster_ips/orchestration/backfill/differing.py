@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,9 @@ from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.row_changes import RowChanges, all_together
 from dagster_ips.core.write_mode import Append, ByQuery, Combine, Merge
 from dagster_ips.errors import BackfillError
+from dagster_ips.exactly_once.capture.partition_captures import rows_of
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg.cascade_stamps import belongs_to
-from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import is_of_same_attempt
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
@@ -119,11 +119,10 @@ class StageComparer:
         self, stage: PlannedStage, metadata: TableMetadata, snapshot_id: int, slicing: Slicing | None
     ) -> DataFrame:
         """The stage's rows at a snapshot, without hidden columns: what they keep is of no use to readers."""
-        session = self.lineage.table(stage.asset).manager.session()
-        lake = self.lineage.lake(stage.asset)
+        session, lake = self.lineage.session(stage.asset), self.lineage.lake(stage.asset)
         frame = snapshot_rows(session, lake.name, metadata, metadata.snapshots[snapshot_id])
         frame = frame.drop(*hidden(frame.columns))
-        rows = rows_of_stage(stage, metadata, slicing)
+        rows = rows_of_stage(stage.partitions, metadata, slicing)
         return frame if rows is None else frame.where(rows)
 
 
@@ -175,12 +174,11 @@ def before_snapshot(backfill: LaunchedBackfill, stage: PlannedStage, metadata: T
     raise BackfillError(backfill.plan.id, f"the previous state of {stage.table} is no longer kept: {gone}.", remedy)
 
 
-def rows_of_stage(stage: PlannedStage, metadata: TableMetadata, slicing: Slicing | None) -> Predicate | None:
-    """A condition for the rows of a stage's partitions; None if that is the whole table."""
-    if slicing is None or stage.partitions is None:
-        return None
-    kinds = column_kinds(metadata, slicing.upstream_keys.columns)
-    return slicing.upstream_keys.predicate(stage.partitions, kinds)
+def rows_of_stage(
+    partitions: Collection[str] | None, metadata: TableMetadata, slicing: Slicing | None
+) -> Predicate | None:
+    """A condition for the rows of a stage's ``partitions``; None if that is the whole table."""
+    return None if slicing is None or partitions is None else rows_of(metadata, slicing, partitions)
 
 
 def by_partition(found: RowDifferences, slicing: Slicing | None) -> dict[str, RowChanges]:

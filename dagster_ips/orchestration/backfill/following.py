@@ -23,7 +23,6 @@ from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.past_runs import captured_by
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.cascade_runs import commits_of, runs_of
 from dagster_ips.orchestration.run.cascade_tag import PLAN_TAG
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
@@ -181,15 +180,15 @@ class BackfillFollower:
 
     def _waiting_partitions(self, known: KnownConsumer, stage: PlannedStage) -> set[str]:
         instance, target, found = self.lineage.instance, self.lineage.metadata(stage.asset), set[str]()
-        watch = PartitionWatch(self.lineage.lake(stage.asset).storage, CursorStore(instance), stage.asset, target)
+        watch = PartitionWatch(self.lineage.lake(stage.asset).storage, self.lineage.store, stage.asset, target)
         for tracked in known.consumer.tracked(known.graph, instance).values():
             source = self.lineage.metadata(tracked.upstream) if tracked.upstream in stage.upstreams else None
             found |= watch.waiting(tracked, source).keys() if source else set()
         return found
 
     def _waiting_whole(self, known: KnownConsumer, stage: PlannedStage) -> set[str]:
-        lake, store = self.lineage.lake(stage.asset), CursorStore(self.lineage.instance)
-        inspector = Inspector(lake, store, stage.table, known.manager.icdc_namespace)
+        lake = self.lineage.lake(stage.asset)
+        inspector = Inspector(lake, self.lineage.store, stage.table, known.manager.icdc_namespace)
         inputs = [each for each in known.consumer.inputs.values() if each.upstream in stage.upstreams]
         statuses = [inspector.status(stage.asset, each) for each in inputs]
         # An input that can't be followed counts as pending, too: the next run says why.

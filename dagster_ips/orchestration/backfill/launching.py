@@ -29,7 +29,6 @@ from dagster_ips.iceberg.stamps import REVERTED
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.planning import table_now
 from dagster_ips.orchestration.backfill.stageable import require_stageable
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.staged_run import STAGED_TAG
 from dagster_ips.orchestration.run.cascade_tag import CASCADE_TAG, PLAN_TAG
 from dagster_ips.orchestration.run.runs import MODE_TAG
@@ -74,7 +73,7 @@ class BackfillLauncher:
     def _launched(
         self, plan: BackfillPlan, who: str, *, although_moved: bool, now_ms: int, is_staged: bool
     ) -> LaunchedBackfill:
-        store, instance = CursorStore(self.lineage.instance), self.lineage.instance
+        store, instance = self.lineage.store, self.lineage.instance
         known = store.get_backfill(plan.id)
         dagsters = instance.get_backfill(plan.id)
         if isinstance(known, LaunchedBackfill) and dagsters is not None:
@@ -133,7 +132,7 @@ class BackfillLauncher:
     def _cut_branches(self, launched: LaunchedBackfill, now_ms: int) -> None:
         plan = launched.plan
         for stage in plan.stages:
-            metadata, session = self.lineage.metadata(stage.asset), self.lineage.table(stage.asset).manager.session()
+            metadata, session = self.lineage.metadata(stage.asset), self.lineage.session(stage.asset)
             at = launched.before[stage.table]
             cut = metadata.snapshots.get(at) if metadata else None
             if cut is None:
@@ -148,7 +147,7 @@ class BackfillLauncher:
         for stage in plan.stages:
             metadata = self.lineage.metadata(stage.asset)
             if metadata is not None and plan.staged_branch in metadata.branches:
-                session, lake = self.lineage.table(stage.asset).manager.session(), self.lineage.lake(stage.asset)
+                session, lake = self.lineage.session(stage.asset), self.lineage.lake(stage.asset)
                 with effect(Effect.DROP_BRANCH):
                     Branch(lake.name, stage.table, plan.staged_branch).drop(session)
                 dropped.append(stage.table)
@@ -163,7 +162,7 @@ class BackfillLauncher:
         for stage in plan.stages:
             metadata = self.lineage.metadata(stage.asset)
             if metadata is not None and plan.before_tag in metadata.tags:
-                session, lake = self.lineage.table(stage.asset).manager.session(), self.lineage.lake(stage.asset)
+                session, lake = self.lineage.session(stage.asset), self.lineage.lake(stage.asset)
                 with effect(Effect.TAG_BEFORE):
                     drop_tag(session, lake.name, stage.table, plan.before_tag)
                 released.append(stage.table)
@@ -227,7 +226,7 @@ class BackfillLauncher:
             return {}
         with effect(Effect.TAG_BEFORE):
             tag_snapshot(
-                known.manager.session(),
+                self.lineage.session(asset),
                 self.lineage.lake(asset).name,
                 known.table,
                 plan.before_tag,
@@ -243,7 +242,7 @@ class BackfillLauncher:
         the table was rolled back or replaced, what was consumed isn't in it: then only the stamps of its rows say more.
         """
         known = self.lineage.consumers.get(plan.root.asset)
-        store, target = CursorStore(self.lineage.instance), self.lineage.metadata(plan.root.asset)
+        store, target = self.lineage.store, self.lineage.metadata(plan.root.asset)
         for tracked in known.consumer.tracked(known.graph, self.lineage.instance).values() if known else ():
             line = Edge(plan.root.asset, tracked.upstream)
             keys = plan.root.partitions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 
 import dagster as dg
@@ -41,7 +41,6 @@ from dagster_ips.iceberg.stamps import (
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.differing import before_snapshot, rows_of_stage
 from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.orchestration.watch.run_at_work import UNFINISHED, run_at_work
 
@@ -156,8 +155,7 @@ class BackfillReverter:
         if known is None or not known.consumer.is_partitioned:
             return
         lake = self.lineage.lake(self._root.asset)
-        store = CursorStore(self.lineage.instance)
-        watch = PartitionWatch(lake.storage, store, known.consumer.name, lake.find(self._root.table))
+        watch = PartitionWatch(lake.storage, self.lineage.store, known.consumer.name, lake.find(self._root.table))
         for tracked in known.consumer.tracked(known.graph, self.lineage.instance).values():
             watch.pending(tracked, lake.load(tracked.table, asset=known.consumer.name))
 
@@ -231,7 +229,7 @@ class BackfillReverter:
         revert counts as a change.
         """
         places = {snapshot.snapshot_id: place for place, snapshot in enumerate(target.ancestry().snapshots)}
-        store, undone = CursorStore(self.lineage.instance), {part: set[int]() for part in parts}
+        store, undone = self.lineage.store, {part: set[int]() for part in parts}
         for each in since:
             if each.reverts is None or each.is_revert:
                 continue
@@ -371,8 +369,7 @@ class BackfillReverter:
             *self._unfollowed(consumed),
         ):
             raise self._refused(problems, "Recompute the partitions with the code that produced them.")
-        slicing = self._slicing()
-        rows = rows_of_stage(replace(stage, partitions=tuple(parts)), target, slicing) if slicing is not None else None
+        rows = rows_of_stage(parts, target, self._slicing())
         before = self._before(target)
         wanted = Restoration(self.backfill.plan.id, stage.asset, stage.table, before, rows, consumed, head)
         require_same_columns(target, wanted)
@@ -445,15 +442,15 @@ class BackfillReverter:
         properties = cascade_stamps.properties(Cascade((revert_cascade(self.backfill.plan.id),)))
         return Publisher(
             self.lineage.lake(asset),
-            CursorStore(self.lineage.instance),
-            self.lineage.table(asset).manager.session(),
+            self.lineage.store,
+            self.lineage.session(asset),
             str(uuid.uuid4()),
             properties | owner_properties(asset, None),
         )
 
     def _require_idle(self) -> None:
         key = dg.AssetKey.from_user_string(self._root.asset)
-        states = CursorStore(self.lineage.instance).get_many(self._edges(self._root.parts)).values()
+        states = self.lineage.store.get_many(self._edges(self._root.parts)).values()
         if (run_id := run_at_work(self.lineage.instance, key, states, statuses=UNFINISHED)) is not None:
             problem = f"run {run_id} of {self._root.asset} is working or about to start."
             remedy = f"Wait for it, or end all of its runs: dagster-ips backfill cancel {self.backfill.plan.id}"

@@ -24,7 +24,6 @@ from dagster_ips.iceberg.stamps import BranchStamps, stamps_on_branch
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.staged_run import moved
 from dagster_ips.spark.branches import Branch
 
@@ -116,7 +115,7 @@ class StagedBackfill:
         Raises:
             BackfillError: nothing of it is on ``main``.
         """
-        if not any(each.standing is BranchStanding.PUBLISHED for each in self.tables()):
+        if not self._is_published():
             remedy = f"To drop the staged results: dagster-ips backfill cancel {self.plan.id}"
             raise BackfillError(self.plan.id, "nothing of it is published, so there is nothing to revert.", remedy)
 
@@ -141,8 +140,7 @@ class StagedBackfill:
         """
         launcher = BackfillLauncher(self.lineage)
         launcher.drop_branches(self.plan)
-        # Only now: until its branch was dropped, a table could still be published.
-        is_published = any(each.standing is BranchStanding.PUBLISHED for each in self.tables())
+        is_published = self._is_published()  # Asked only now: until its branch was dropped, a table could be published.
         if not is_published:
             launcher.release(self.plan)
         return not is_published
@@ -171,6 +169,10 @@ class StagedBackfill:
             self._report(done)
             BackfillLauncher(self.lineage).drop_branches(self.plan)
             return done
+
+    def _is_published(self) -> bool:
+        """Whether at least one stage is on ``main``."""
+        return any(each.standing is BranchStanding.PUBLISHED for each in self.tables())
 
     def _has_branch(self, each: StagedTable) -> bool:
         return each.metadata is not None and self.plan.staged_branch in each.metadata.branches
@@ -250,11 +252,11 @@ class StagedBackfill:
             with effect(Effect.PUBLISH):
                 lakes[0].fast_forward_together(tables, self.plan.staged_branch)
         except Exception:
-            now = self.tables()
-            if any(each.standing is BranchStanding.PUBLISHED for each in now):
+            now = _by_standing(self.tables())
+            if now[BranchStanding.PUBLISHED]:
                 return True  # the error came after it took effect
-            if gone := [each.stage.table for each in now if each.standing is BranchStanding.MOVED]:
-                raise moved(self.plan.id, gone) from None
+            if now[BranchStanding.MOVED]:
+                raise moved(self.plan.id, now[BranchStanding.MOVED]) from None
             raise
         return True
 
@@ -285,9 +287,7 @@ class StagedBackfill:
         if known is None or not known.consumer.is_partitioned:
             return
         lake, stamped = self.lineage.lake(each.stage.asset), self._stamps(each)
-        watch = PartitionWatch(
-            lake.storage, CursorStore(self.lineage.instance), each.stage.asset, lake.find(each.stage.table)
-        )
+        watch = PartitionWatch(lake.storage, self.lineage.store, each.stage.asset, lake.find(each.stage.table))
         for tracked in known.consumer.tracked(known.graph, self.lineage.instance).values():
             line = Edge(each.stage.asset, tracked.upstream)
             partitions = [edge.partition for edge in stamped if edge.line == line and edge.partition is not None]
@@ -318,9 +318,8 @@ class StagedBackfill:
         return stamps_on_branch(each.metadata, branch, known.consumer.edges, from_snapshot_id_exclusive=cut)
 
     def _publisher(self, each: StagedTable) -> StagedPublisher:
-        manager = self.lineage.table(each.stage.asset).manager
-        store = CursorStore(self.lineage.instance)
-        return StagedPublisher(self.lineage.lake(each.stage.asset), store, manager.session())
+        asset = each.stage.asset
+        return StagedPublisher(self.lineage.lake(asset), self.lineage.store, self.lineage.session(asset))
 
     def _report(self, done: StagedPublication) -> None:
         """Report the published partitions to Dagster: what staged runs reported was not about ``main``."""

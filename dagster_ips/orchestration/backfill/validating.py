@@ -12,11 +12,10 @@ from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
 from dagster_ips.core.row_changes import RowChanges
 from dagster_ips.errors import UnprovableError
 from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, Prover
-from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
+from dagster_ips.exactly_once.snapshot_rows import current_rows
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.differing import RowKeys, StageDifference, by_partition, rows_of_stage
 from dagster_ips.orchestration.declare.consumers import captures_by_itself
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.orchestration.run.recompute_asset import Asset, Surroundings, recompute
 from dagster_ips.spark.comparison import Example
@@ -56,7 +55,7 @@ class StageValidator:
     def _of_stage(self, stage: PlannedStage, most_examples: int) -> StageDifference:
         known = self._provable(stage)
         lake = self.lineage.lake(stage.asset).on_branch(self.plan.staged_branch)
-        prover = Prover(lake, CursorStore(self.lineage.instance))
+        prover = Prover(lake, self.lineage.store)
         inputs = list(known.consumer.tracked(known.graph, self.lineage.instance).values())
         claim = prover.claim(stage.asset, stage.table, inputs, stage.partitions)
         begun = claim.begun if claim else ()
@@ -108,12 +107,12 @@ class StageValidator:
         lake = self.lineage.lake(stage.asset).on_branch(self.plan.staged_branch)
         slicing = self.lineage.own_slicing(stage.asset) if stage.partitions is not None else None
         keys = RowKeys.of(self.lineage, stage.asset)
-        rows = rows_of_stage(PlannedStage(stage.asset, stage.table, (), part.partitions), target, slicing)
+        rows = rows_of_stage(part.partitions, target, slicing)
         with dg.build_resources(self._resources(asset)) as resources:
             around = Surroundings(self.lineage.consumers[stage.asset].graph, self.lineage.instance, resources, lake)
             made = recompute(asset, part, manager, around)
             frame = made.frame
-            there = snapshot_rows(frame.sparkSession, lake.name, target, target.ancestry().head)
+            there = current_rows(frame.sparkSession, lake.name, target)
             found = differences(
                 frame if rows is None else frame.where(rows),
                 there if rows is None else there.where(rows),

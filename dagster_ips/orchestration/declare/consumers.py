@@ -42,7 +42,6 @@ from dagster_ips.orchestration.declare.partition_definitions import columns_of
 from dagster_ips.orchestration.declare.partition_mappings import (
     mapping_text,
     partition_expression,
-    require_partition_expression,
     slicing,
 )
 from dagster_ips.spark.session import is_frame_class
@@ -149,7 +148,6 @@ def _reading(
     is_partitioned = assets.partitions_def is not None
     if assets.partitions_def is not None:
         _require_no_other_tables(key, step)
-        require_partition_expression(key.to_user_string(), metadata[key])
         columns_of(assets.partitions_def, partition_expression(metadata[key]), asset=key.to_user_string())
         _require_keys_within_partitions(key, write_mode, metadata[key])
     inputs, columns = {}, {}
@@ -261,11 +259,9 @@ def _maker(
     ``mappings`` has the partition mappings of upstreams, as text; upstreams with the default mapping have none.
     """
     followed = sorted(_followed(each, (mappings or {}).get(each.upstream)) for each in inputs.values())
-    keeps = any(
-        each.policies.on_removed is OnRemoved.IGNORE or each.start is not Everywhere.ALL for each in inputs.values()
-    )
-    began = FROM_A_START if any(each.start is not Everywhere.ALL for each in inputs.values()) else ""
-    return Maker(f"{writes} of {', '.join(followed)}{began}", code, keeps)
+    has_start = any(each.start is not Everywhere.ALL for each in inputs.values())
+    keeps = has_start or any(each.policies.on_removed is OnRemoved.IGNORE for each in inputs.values())
+    return Maker(f"{writes} of {', '.join(followed)}{FROM_A_START if has_start else ''}", code, keeps)
 
 
 def _followed(tracked: TrackedInput, mapping: str | None) -> str:

@@ -30,7 +30,7 @@ def partition_keys(
     """Divide rows among the keys of ``definition`` by the column or columns that ``expression`` names.
 
     Raises:
-        DeclarationError: ``expression`` doesn't fit the definition.
+        DeclarationError: ``expression`` is None or doesn't fit the definition.
     """
     columns = columns_of(definition, expression, asset=asset)
     if isinstance(definition, dg.MultiPartitionsDefinition):
@@ -48,8 +48,14 @@ def columns_of(definition: dg.PartitionsDefinition[str], expression: object, *, 
     """The column of each dimension of ``definition``; the name of a single dimension is empty.
 
     Raises:
-        DeclarationError: ``expression`` doesn't fit the definition.
+        DeclarationError: ``expression`` is None or doesn't fit the definition.
     """
+    if expression is None:
+        raise DeclarationError(
+            asset=asset,
+            problem="it is partitioned in Dagster, but nothing says which column of its table holds the partitions.",
+            remedy='Add metadata={"partition_expr": "event_date"}.',
+        )
     if not isinstance(definition, dg.MultiPartitionsDefinition):
         if not isinstance(expression, str):
             raise _unfit(asset, "one column", expression)

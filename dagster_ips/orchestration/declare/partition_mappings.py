@@ -21,7 +21,6 @@ from dagster import DagsterInstance
 from dagster_ips._compat import knowing_deleted_partitions, knowing_partitions, page_of
 from dagster_ips.core.partition_keys import PartitionKeys
 from dagster_ips.core.ranges import Predicate
-from dagster_ips.errors import DeclarationError
 from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.declarations import plain
@@ -377,7 +376,7 @@ def rows_of_keys(  # noqa: PLR0913  # independent parameters
     """A condition for the rows of an asset's own ``table`` that are in its partitions ``keys``.
 
     Raises:
-        DeclarationError: its ``partition_expr`` doesn't fit.
+        DeclarationError: its ``partition_expr`` is missing or doesn't fit.
         UnknownColumnError: the table has no such column.
     """
     divided = partition_keys(definition, partition_expression(metadata), instance, asset=asset)
@@ -387,20 +386,6 @@ def rows_of_keys(  # noqa: PLR0913  # independent parameters
 def partition_expression(metadata: Mapping[str, Any]) -> object:
     """The column, or the columns by dimension, that hold an asset's partition keys; None if its metadata has none."""
     return plain(metadata.get(PARTITION_EXPRESSION))
-
-
-def require_partition_expression(asset: str, metadata: Mapping[str, Any]) -> None:
-    """Fail if an asset's metadata has no ``partition_expr``.
-
-    Raises:
-        DeclarationError: it has none.
-    """
-    if partition_expression(metadata) is None:
-        raise DeclarationError(
-            asset=asset,
-            problem="it is partitioned in Dagster, but nothing says which column of its table holds the partitions.",
-            remedy='Add metadata={"partition_expr": "event_date"}.',
-        )
 
 
 def last_window_end(definition: dg.PartitionsDefinition[str] | None) -> dt.datetime | None:

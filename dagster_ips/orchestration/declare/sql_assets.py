@@ -23,8 +23,10 @@ from dagster_ips.view import IcdcView
 
 if TYPE_CHECKING:
     from dagster_ips.orchestration.declare import past_refreshes, query_run
+    from dagster_ips.orchestration.declare.query_run import QueryRun
     from dagster_ips.query import query_text, refresh_choice
     from dagster_ips.query.foreseen_steps import ForeseenStep
+    from dagster_ips.query.maintenance_plan import MaintenanceStep
     from dagster_ips.query.refresh_choice import PastRefresh
 else:  # sqlglot is imported only when a sql_asset is declared.
     past_refreshes, query_run, query_text, refresh_choice = (
@@ -130,23 +132,7 @@ def sql_asset(  # noqa: PLR0913  # independent parameters
     def maintained(**views: IcdcView) -> dg.Output[MaintainedRows]:
         run = query_run.QueryRun(name, query, policy, [views[each] for each in inputs], past)
         found, step = run.result()
-        shown: dict[str, Any] = {
-            REFRESH: str(step.strategy),
-            past_refreshes.SHARE: run.share,
-            past_refreshes.ROWS: run.rows,
-            WHY_NOT_BETTER: step.reason or IS_BEST,
-        }
-        most = refresh_choice.most_share(step.strategy, is_by_keys=step.affected is not None)
-        if most is not None:
-            shown[past_refreshes.MOST_SHARE] = most
-        if step.affected is not None:
-            shown["refresh, affected keys"] = run.affected_keys
-            shown[past_refreshes.SHARE_OF_KEYS] = run.share_of_keys
-        if foreseen := list(run.foreseen()):  # Dagster has no empty table.
-            shown["refresh, by kind of change"] = _table(upstreams, foreseen)
-        if query.notes:
-            shown["refresh, caveats"] = "; ".join(query.notes)
-        return dg.Output(found, metadata=shown)
+        return dg.Output(found, metadata=_shown(run, step, upstreams))
 
     made: dg.AssetsDefinition = declared(maintained)
     return made
@@ -157,6 +143,27 @@ def query_of(write_mode: WriteMode | None) -> query_text.Query | None:
     if not isinstance(write_mode, ByQuery):
         return None
     return query_text.read(write_mode.text)
+
+
+def _shown(run: QueryRun, step: MaintenanceStep, upstreams: Sequence[dg.AssetKey]) -> dict[str, Any]:
+    """Metadata on how a run brings the table up to date, and why that way."""
+    shown: dict[str, Any] = {
+        REFRESH: str(step.strategy),
+        past_refreshes.SHARE: run.share,
+        past_refreshes.ROWS: run.rows,
+        WHY_NOT_BETTER: step.reason or IS_BEST,
+    }
+    most = refresh_choice.most_share(step.strategy, is_by_keys=step.affected is not None)
+    if most is not None:
+        shown[past_refreshes.MOST_SHARE] = most
+    if step.affected is not None:
+        shown["refresh, affected keys"] = run.affected_keys
+        shown[past_refreshes.SHARE_OF_KEYS] = run.share_of_keys
+    if foreseen := list(run.foreseen()):  # Dagster has no empty table.
+        shown["refresh, by kind of change"] = _table(upstreams, foreseen)
+    if run.query.notes:
+        shown["refresh, caveats"] = "; ".join(run.query.notes)
+    return shown
 
 
 def _table(upstreams: Sequence[dg.AssetKey], foreseen: Iterable[ForeseenStep]) -> dg.TableMetadataValue:

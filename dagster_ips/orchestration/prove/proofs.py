@@ -18,7 +18,7 @@ from dagster_ips.core.sampling import Sample
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart, Prover
 from dagster_ips.exactly_once.inspect.sampled_rows import key_of, sampled_rows
-from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
+from dagster_ips.exactly_once.snapshot_rows import current_rows
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.declare.consumers import (
@@ -253,7 +253,7 @@ class _Proof:
         made = recompute(self.asset, part, manager, around)
         frame, key = made.frame.drop(*self.ignore), key_of(made.write_mode)
         session = frame.sparkSession
-        there = snapshot_rows(session, lake.name, target, target.ancestry().head).drop(*self.ignore)
+        there = current_rows(session, lake.name, target).drop(*self.ignore)
         if part.partitions:
             of_part = self._rows_of(claim, part.partitions)
             frame, there = frame.where(of_part), there.where(of_part)
@@ -277,7 +277,7 @@ class _Proof:
     def _outside(self, manager: IcdcIOManager, claim: Claim, begun: Sequence[str | None]) -> int:
         """How many of the target's rows are in partitions that no run computed, as far as stamps and cursors say."""
         name = manager.catalog.open().name
-        there = snapshot_rows(manager.session(), name, claim.target, claim.target.ancestry().head)
+        there = current_rows(manager.session(), name, claim.target)
         computed = claim.removed.union(key for key in begun if key is not None)
         return rows_outside(there, self._rows_of(claim, sorted(computed)))
 

@@ -25,7 +25,7 @@ from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
 from dagster_ips.exactly_once.publish.result_writer import Result
-from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
+from dagster_ips.exactly_once.snapshot_rows import current_rows
 from dagster_ips.iceberg import code_stamps, lookup_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -51,7 +51,6 @@ from dagster_ips.orchestration.declare.overwrite_result import Overwrite
 from dagster_ips.orchestration.declare.partition_definitions import columns_of
 from dagster_ips.orchestration.declare.partition_mappings import (
     partition_expression,
-    require_partition_expression,
     rows_of_keys,
 )
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -124,9 +123,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         """
         names = ("default_namespace", "icdc_namespace", "icdc_keep_last", "icdc_max_age_days")
         seen = {name: setting(getattr(self, name)) for name in names}
-        return (
-            self if all(value == getattr(self, name) for name, value in seen.items()) else self.model_copy(update=seen)
-        )
+        is_plain = all(value == getattr(self, name) for name, value in seen.items())
+        return self if is_plain else self.model_copy(update=seen)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Check the settings and the instance before anything runs. Environment variables are resolved only now.
@@ -169,47 +167,35 @@ class IcdcIOManager(dg.ConfigurableIOManager):
 
     def _handle(self, context: dg.OutputContext, obj: object) -> None:
         if not context.has_asset_key:
-            raise DeclarationError(
-                asset=context.step_context.step.key,
-                problem=f"its output {context.name!r} is passed between ops and has no table, so an IcdcIOManager "
-                "can't write it.",
-                remedy='Give it another IO manager: @dg.op(out=dg.Out(io_manager_key="files")), with '
-                'resources={"files": dg.FilesystemIOManager()}.',
-            )
-        key, metadata = context.asset_key, context.definition_metadata
+            raise _without_table(context)
+        key, metadata, step = context.asset_key, context.definition_metadata, context.step_context
         running = asset_context()
         if running is not None and captures_by_itself(running.assets_def, key):
             self._require_written_by_capture(context, obj)
             return
-        of_step = self._tries.of(context.step_context).captured
+        of_step = self._tries.of(step).captured
         if of_step is None and running is not None and incremental_input_names(running.assets_def):
-            raise DeclarationError(
-                asset=key.to_user_string(),
-                problem="its incremental inputs and its table use different IO managers, so the one that writes "
-                "doesn't know what was captured. Nothing was written and nothing was consumed.",
-                remedy="Give the asset and its upstreams the same io_manager_key.",
-            )
+            raise _read_by_another(key)
         is_consumer = of_step is not None
-        staged = staged_run(context.step_context.dagster_run, context.step_context.instance)
-        unread = RunInputs(cascade=staged.cascade if staged else cascade_of_run(context.step_context))
+        staged = staged_run(step.dagster_run, step.instance)
+        unread = RunInputs(cascade=staged.cascade if staged else cascade_of_run(step))
         captured = of_step.get(key.to_user_string()) if of_step is not None else unread
         if captured is None:
             _report_waiting(context, behind=list(of_step or ()))
-            keep_versions(context.step_context, key)
+            keep_versions(step, key)
             return
         result = returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
         table = table_of(key, metadata, self.default_namespace)
         started = time.monotonic()
         # Writes through another session would lack the stamps that this one sets.
-        runs = self.runs(context.step_context.instance).staged_for(staged)
+        runs = self.runs(step.instance).staged_for(staged)
         runs = replace(runs, session=lambda: self._session_of(result.frame))
         with runs.writing(captured):
             # With partitions there is no stamp: runs of other partitions, which may read a later state of a lookup,
             # publish in between.
             is_told = isinstance(result.write_mode, Combine) and not context.has_asset_partitions
-            read = self._tries.of(context.step_context).looked_up if is_told else {}
+            read = self._tries.of(step).looked_up if is_told else {}
             publication = _publish(runs, context, table, result, replace(captured, looked_up=read))
-        step = context.step_context
         report = RunReport(
             table=table,
             captured=captured,
@@ -219,11 +205,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             older=older_rows_in(publication, captured, code_version(step, key)),
             staged=staged,
         )
-        context.add_output_metadata(run_metadata(report))
-        for partition, count in captured.by_partition.items():
-            step.add_asset_metadata(captured_metadata(count), asset_key=key, partition_key=partition)
-        if report.older:
-            context.log.warning("%s: %s", table, report.older)
+        _show(context, report)
         partitions = context.asset_partition_keys if context.has_asset_partitions else ()
         if staged:
             keep_versions(step, key)
@@ -313,7 +295,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         # Dagster doesn't accept input metadata for several partitions.
         if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
             context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
-        frame = snapshot_rows(self._session(lake), lake.name, found, found.ancestry().head)
+        frame = current_rows(self._session(lake), lake.name, found)
         return frame if rows is None else frame.where(rows)
 
     def _outside_of_runs(self, context: dg.InputContext) -> "DataFrame":
@@ -322,10 +304,9 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         metadata = loaded.definition_metadata if loaded else {}
         lake = self.catalog.open()
         found = lake.load(table_of(context.asset_key, metadata, self.default_namespace), asset=name)
-        frame = snapshot_rows(self._session(lake), lake.name, found, found.ancestry().head)
+        frame = current_rows(self._session(lake), lake.name, found)
         if not context.has_asset_partitions:
             return frame
-        require_partition_expression(name, metadata)
         keys, partitions = context.asset_partition_keys, context.asset_partitions_def
         return frame.where(rows_of_keys(found, partitions, keys, metadata, context.instance, asset=name))
 
@@ -338,6 +319,25 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         session: SparkSession = self.spark.spark_session
         configure(session, lake.spark_configuration())
         return session
+
+
+def _without_table(context: dg.OutputContext) -> DeclarationError:
+    return DeclarationError(
+        asset=context.step_context.step.key,
+        problem=f"its output {context.name!r} is passed between ops and has no table, so an IcdcIOManager can't write "
+        "it.",
+        remedy='Give it another IO manager: @dg.op(out=dg.Out(io_manager_key="files")), with '
+        'resources={"files": dg.FilesystemIOManager()}.',
+    )
+
+
+def _read_by_another(key: dg.AssetKey) -> DeclarationError:
+    return DeclarationError(
+        asset=key.to_user_string(),
+        problem="its incremental inputs and its table use different IO managers, so the one that writes doesn't know "
+        "what was captured. Nothing was written and nothing was consumed.",
+        remedy="Give the asset and its upstreams the same io_manager_key.",
+    )
 
 
 def _not_captured(key: dg.AssetKey, did: str) -> DeclarationError:
@@ -460,7 +460,6 @@ def _checked(  # noqa: PLR0913, PLR0917  # all are independent
         require_rows_found(stored, result.write_mode, existing, groups=groups)
     key_columns: tuple[str, ...] = ()
     if context.has_asset_partitions:
-        require_partition_expression(name, context.definition_metadata)
         expression = partition_expression(context.definition_metadata)
         key_columns = tuple(columns_of(context.asset_partitions_def, expression, asset=name).values())
     checked = result.checked(
@@ -517,6 +516,16 @@ def _require_same_storage(target: TableMetadata | None, partials: str | None, as
     )
 
 
+def _show(context: dg.OutputContext, report: RunReport) -> None:
+    """Show in the materializations what the run did; partitions of a run of several also show what each took."""
+    context.add_output_metadata(run_metadata(report))
+    for partition, count in report.captured.by_partition.items():
+        shown = captured_metadata(count)
+        context.step_context.add_asset_metadata(shown, asset_key=context.asset_key, partition_key=partition)
+    if report.older:
+        context.log.warning("%s: %s", report.table, report.older)
+
+
 def _report_waiting(context: dg.OutputContext, *, behind: Sequence[str]) -> None:
     """Report that the table is unchanged, because the run was for other tables of its step."""
     why = f"this run was for {', '.join(behind)}, which had fallen behind; the new changes follow in the next run"
@@ -544,7 +553,6 @@ def _partitions_read(
     if running is None or not context.has_asset_partitions or takes_all(running.assets_def, context.asset_key):
         return None
     name = context.asset_key.to_user_string()
-    require_partition_expression(name, metadata)
     keys, instance = context.asset_partition_keys, context.step_context.instance
     return rows_of_keys(upstream, context.asset_partitions_def, keys, metadata, instance, asset=name)
 

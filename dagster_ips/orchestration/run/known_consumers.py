@@ -58,11 +58,8 @@ class KnownConsumer:
         if upstream is None and len(inputs) == 1:
             return next(iter(inputs.values()))
         if upstream not in inputs:
-            what = (
-                f"doesn't read {upstream} incrementally"
-                if upstream
-                else ("has several upstreams, so --upstream is required")
-            )
+            several = "has several upstreams, so --upstream is required"
+            what = f"doesn't read {upstream} incrementally" if upstream else several
             raise UnknownConsumerError(asset=self.consumer.name, problem=what, known=tuple(sorted(inputs)))
         return inputs[upstream]
 

@@ -17,7 +17,7 @@ from dagster_ips.errors import OutputTypeError, UnprovableError
 from dagster_ips.exactly_once.capture.partition_captures import rows_of
 from dagster_ips.exactly_once.inspect.claims import ClaimedPart
 from dagster_ips.exactly_once.publish.frame_fitness import require_columns
-from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
+from dagster_ips.exactly_once.snapshot_rows import current_rows
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.consumers import Consumer, takes_all
@@ -154,7 +154,7 @@ def _lookup(
         problem = f"its input {upstream.to_user_string()} isn't a table of the catalog {lake.name}"
         remedy = "A proof can read only Iceberg tables: prove the asset without that input, or remove its proof."
         raise UnprovableError(consumer=asset.consumer.name, problem=problem, remedy=remedy)
-    frame = snapshot_rows(session, lake.name, found, found.ancestry().head)
+    frame = current_rows(session, lake.name, found)
     if (rows := _rows_read(asset, upstream, found, part, around)) is not None:
         frame = frame.where(rows)
     now = found.ancestry().newest_change

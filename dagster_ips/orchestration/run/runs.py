@@ -25,9 +25,7 @@ from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.lost_files import unreadable
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.partition_counts import Count, counts_by_partition
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.row_counts import count_rows
-from dagster_ips.exactly_once.capture.run_completeness import Completion
 from dagster_ips.exactly_once.capture.tables_together import capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
@@ -41,9 +39,9 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import owner_properties
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.declare.consumers import Consumer, without_triggers
-from dagster_ips.orchestration.declare.partition_mappings import last_window_end
 from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.run.cascade_tag import Running, cascade_of, is_automatic
+from dagster_ips.orchestration.watch.asset_completeness import completion_of
 from dagster_ips.spark.targets import TableDescription, order_table
 from dagster_ips.state.store import EdgeStore, UntouchedStore
 from dagster_ips.view import IcdcView
@@ -151,9 +149,8 @@ class Runs:
             name: IcdcView(found, session, self.lake.name, weighs_live_rows=consumer.weighs_live_rows)
             for name, found in zip(consumer.inputs, captured, strict=True)
         }
-        counted = {name: count_rows(view.captured, session, self.lake.name) for name, view in views.items()}
-        for name, rows in counted.items():
-            if rows is not None:
+        for name, view in views.items():
+            if (rows := count_rows(view.captured, session, self.lake.name)) is not None:
                 running.log.info(
                     "%s: the run's partitions took %d of %d rows captured", name, rows.taken, rows.captured
                 )
@@ -233,19 +230,10 @@ class Runs:
         again = [edge for edge, state in self.store.get_many(edges).items() if state.was_changed_by_person]
         target = lake.find(consumer.table)
         cascade = self.staged.cascade if self.staged else cascade_of(running, consumed, target, read_again=again)
-        valid_through = self._completion(consumer, running, lake.storage, target).after(found)
+        valid_through = completion_of(consumer, graph, lake.storage, self.store, target).after(found)
         seconds, declared = time.monotonic() - started, consumer.maker.declared
         captured = RunInputs(views, seconds, cascade, valid_through, declared=declared)
         return replace(captured, by_partition=_counts(lake.storage, captured))
-
-    def _completion(
-        self, consumer: Consumer, running: Running, storage: Storage, target: TableMetadata | None
-    ) -> Completion:
-        if not consumer.is_partitioned:
-            return Completion(storage)
-        watch = PartitionWatch(storage, self.store, consumer.name, target)
-        partitions = running.job_def.asset_layer.asset_graph.get(consumer.key).partitions_def
-        return Completion(storage, watch, last_window_end(partitions))
 
     @contextlib.contextmanager
     def writing(self, captured: RunInputs) -> Iterator[None]:

@@ -16,9 +16,12 @@ from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.run_completeness import Completion, time_at
 from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
+from dagster_ips.orchestration.declare.consumers import Consumer
 from dagster_ips.orchestration.declare.partition_mappings import last_window_end
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, WatchedTables, as_in_target
+from dagster_ips.state.store import EdgeStore
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,9 @@ class Completeness:
         return time_at(storage, table, watch.event_time, _head(table, MAIN))
 
     def _of_consumer(self, consumer: WatchedInputs, tick: Tick) -> dt.datetime | None:
-        completion = _completion(consumer, tick)
+        storage, store = consumer.watched.storage(tick=tick.began), CursorStore(tick.instance)
+        target = consumer.watched.table(consumer.consumer.table, tick=tick.began)
+        completion = completion_of(consumer.consumer, tick.graph, storage, store, target)
         inputs = consumer.consumer.tracked(tick.graph, tick.instance).values()
         return completion.capped(least(self._of_input(tracked, consumer, completion, tick) for tracked in inputs))
 
@@ -137,13 +142,18 @@ class Completeness:
         return time_at(completion.storage, source, tracked.event_time, consumed, ref=tracked.ref)
 
 
-def _completion(consumer: WatchedInputs, tick: Tick) -> Completion:
-    storage = consumer.watched.storage(tick=tick.began)
-    if not consumer.consumer.is_partitioned:
+def completion_of(
+    consumer: Consumer,
+    graph: Any,  # noqa: ANN401  # Dagster's asset graph has no public type
+    storage: Storage,
+    store: EdgeStore,
+    target: TableMetadata | None,
+) -> Completion:
+    """What is needed to say up to when ``consumer`` is complete, whose table is ``target``."""
+    if not consumer.is_partitioned:
         return Completion(storage)
-    target = consumer.watched.table(consumer.consumer.table, tick=tick.began)
-    watch = PartitionWatch(storage, CursorStore(tick.instance), consumer.name, target)
-    return Completion(storage, watch, last_window_end(tick.graph.get(consumer.consumer.key).partitions_def))
+    watch = PartitionWatch(storage, store, consumer.name, target)
+    return Completion(storage, watch, last_window_end(graph.get(consumer.key).partitions_def))
 
 
 def _consumed(

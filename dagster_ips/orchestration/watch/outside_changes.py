@@ -92,9 +92,7 @@ def events_since(
         return [], seen
     since = None
     if seen.upto is not None and seen.upto.table_uuid == metadata.uuid:
-        since = ancestry.between(
-            from_snapshot_id_exclusive=seen.upto.snapshot_id, to_snapshot_id_inclusive=ancestry.head.snapshot_id
-        )
+        since = ancestry.since(seen.upto.snapshot_id)
     as_it_is = [ancestry.newest_change or ancestry.head]
     new = as_it_is if since is None else [snapshot for snapshot in since if not snapshot.keeps_rows]
     made = instance.get_latest_materialization_event(table.key)
@@ -234,11 +232,7 @@ def _unreported(
 
 def _later_than(version: str | None, ancestry: Ancestry) -> set[int] | None:
     """The snapshots after the one that a data version names; None if it names none of the ancestry."""
-    if ancestry.head is None or version is None or not version.isdecimal():
-        return None
-    since = ancestry.between(
-        from_snapshot_id_exclusive=int(version), to_snapshot_id_inclusive=ancestry.head.snapshot_id
-    )
+    since = ancestry.since(int(version)) if version and version.isdecimal() else None
     return None if since is None else {snapshot.snapshot_id for snapshot in since}
 
 

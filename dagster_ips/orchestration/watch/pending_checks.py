@@ -6,7 +6,6 @@ No ``from __future__ import annotations`` here: Dagster reads the annotation of 
 """
 
 import datetime as dt
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,9 +14,9 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.core.backlog import Backlog, sum_of
-from dagster_ips.core.packed_text import packed, unpacked
+from dagster_ips.core.packed_text import digest, packed, unpacked
 from dagster_ips.core.retry import MOST_FAILURES
-from dagster_ips.core.size_text import counted, size_text
+from dagster_ips.core.size_text import counted, listed, size_text
 from dagster_ips.core.time_text import age
 from dagster_ips.errors import IpsError
 from dagster_ips.orchestration.declare.consumers import PENDING_CHECK
@@ -103,7 +102,9 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
                 look = _unknown(str(error), kind=type(error).__name__, first_seen_ms=seen.get(each.name))
             record = records.get(keys[each.name])
             seen[each.name] = look.first_seen_ms
-            now_shown = [_digest(look.value), record.asset_entry.last_materialization_storage_id if record else None]
+            # A digest, because there may be thousands of partitions.
+            value = digest(json.dumps(look.value))
+            now_shown = [value, record.asset_entry.last_materialization_storage_id if record else None]
             if (look.is_known or each.name in shown) and shown.get(each.name) != now_shown:
                 shown[each.name] = now_shown
                 of = keys[each.name]
@@ -129,11 +130,6 @@ class _CheckState:
     first_seen_ms: dict[str, float] = field(default_factory=dict)
     waits: bool = False
     is_known: bool = True
-
-
-def _digest(value: object) -> str:
-    """A short text that differs if ``value`` does: there may be thousands of partitions."""
-    return hashlib.blake2b(json.dumps(value).encode(), digest_size=12).hexdigest()
 
 
 def _now() -> dt.datetime:
@@ -224,14 +220,9 @@ def _links(runs: Mapping[str, str]) -> str:
 
 def failed_text(failed: Mapping[str, dg.RunRecord]) -> str:
     """A sentence on what ``failed_runs`` found, and what happens next."""
-    said = [
-        text
-        for text in (
-            _last_runs("failed", runs_that_failed(failed)),
-            _last_runs("succeeded, but yielded nothing", runs_without_output(failed)),
-        )
-        if text
-    ]
+    ended = _last_runs("failed", runs_that_failed(failed))
+    yielded_nothing = _last_runs("succeeded, but yielded nothing", runs_without_output(failed))
+    said = [text for text in (ended, yielded_nothing) if text]
     tried = f"automation tries what is pending {MOST_FAILURES} times, then waits for new data, new code or a manual run"
     return f"{'. '.join(said)}; {tried}"
 
@@ -240,8 +231,7 @@ def _last_runs(did: str, runs: Mapping[str, str]) -> str:
     if "" in runs:
         return f"Its last run {did} (run {runs['']})"
     named = [f"{key} (run {run_id[:8]})" for key, run_id in sorted(runs.items())]
-    listed = ", ".join(named[:_MOST_SHOWN]) + (", …" if len(named) > _MOST_SHOWN else "")
-    return f"The last run of these partitions {did}: {listed}" if runs else ""
+    return f"The last run of these partitions {did}: {listed(named, _MOST_SHOWN)}" if runs else ""
 
 
 def _with_older_rows(says: Mapping[str, Any], older: str) -> dict[str, Any]:
@@ -278,9 +268,9 @@ def _shown_partitions(
     keys: Sequence[str], lag: dt.timedelta, unreached: Sequence[str], *, is_late: bool
 ) -> dict[str, Any]:
     """What a partitioned asset's check says; ``unreached`` are texts on rows that no run will take."""
-    listed = ", ".join(keys[:_MOST_SHOWN]) + (", …" if len(keys) > _MOST_SHOWN else "")
     have = f"{counted(len(keys), 'partition')} {'has' if len(keys) == 1 else 'have'}"
-    said = [f"{have} changes that are not consumed{_lag_text(lag, is_late=is_late)}: {listed}"] if keys else []
+    late, named = _lag_text(lag, is_late=is_late), listed(keys, _MOST_SHOWN)
+    said = [f"{have} changes that are not consumed{late}: {named}"] if keys else []
     return {
         "passed": not (is_late or unreached),
         "severity": dg.AssetCheckSeverity.WARN,

@@ -14,14 +14,23 @@ from dagster_ips.core.row_text import row_text
 from dagster_ips.core.sql_condition import mentions_only
 from dagster_ips.errors import CombineError
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.frames import MOST_LITERALS, all_of, any_of, computed_once, listed, table_frame
+from dagster_ips.spark.frames import (
+    MOST_LITERALS,
+    all_of,
+    any_of,
+    column_of,
+    computed_once,
+    listed,
+    same_keys,
+    table_frame,
+)
 from dagster_ips.spark.late import F, errors
 from dagster_ips.spark.targets import with_nested_keys_as_in
 from dagster_ips.spark.writes.group_parts import REMOVED, ROWS, Aggregates, Change, explained
 from dagster_ips.spark.writes.merge import GONE, update_matched
 from dagster_ips.spark.writes.merge_joins import joined_by_partition, small_sources_broadcast
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
-from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, among, collected
+from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, among, collected
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -47,8 +56,8 @@ def combine_rows(  # noqa: PLR0913  # all are independent
     partition_columns: Sequence[str],
     within: str | None,
     sole_partition_columns: Collection[str] = (),
-    held: PartitionsHeld = all_held,
-    came_to: Partitions | None = None,
+    held: PartitionsHeld,
+    came_to: Partitions | None,
 ) -> None:
     """Add ``change`` to the groups that ``branch`` has, append new ones, and delete those that are empty now.
 
@@ -58,9 +67,10 @@ def combine_rows(  # noqa: PLR0913  # all are independent
     Of the target, only the partitions that the change touches are read, by literal predicates. Groups that stay the
     same aren't written; if there are no others, nothing is written. If rows were removed, a query first finds out what
     becomes of each group. ``within`` is the condition that all groups must meet. Groups of partitions that aren't
-    ``held`` are new. ``came_to`` is given if it is known that no row was removed: partitions, by those of
-    ``partition_columns`` that are in the key, outside of which the change has no row. Then a single query may be
-    enough. ``sole_partition_columns`` are empty if something else may partition the target's files.
+    ``held`` are new. ``came_to`` is given if it is known that no row was removed. It has the partitions that the change
+    may have rows of, by those of ``partition_columns`` that are in the key. Then a single query may be enough.
+    ``sole_partition_columns`` are the columns that alone partition the target's files; they are empty if something else
+    may partition them, too.
 
     Raises:
         CombineError: rows were removed that the target never had, or a value is too large for its type.
@@ -124,7 +134,7 @@ def _add_by_a_look(  # noqa: PLR0913  # as combine_rows
         if found.keys() - {_SAME}:
             _update(aggregates, change, matched, branch, known, has_lost=_IS_LOST in found)
         if touched.groups > sum(found.values()):
-            new = parts.alias(_DELTA).join(matched.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")
+            new = parts.alias(_DELTA).join(matched.alias(_TARGET), same_keys(keys, _DELTA, _TARGET), "left_anti")
             _append(aggregates, new, change, branch, touched)
 
 
@@ -169,7 +179,7 @@ def _add_all(aggregates: Aggregates, parts: DataFrame, branch: Branch, place: _P
     are few rows, either takes less time than another query.
     """
     added = _adding(aggregates, parts, branch, place)
-    keys = {key: F.col(f"{_DELTA}.{quoted(key)}") for key in aggregates.keys}
+    keys = {key: column_of(_DELTA, key) for key in aggregates.keys}
     names = [column for column in aggregates.columns if column not in keys]
     values = dict(zip(names, aggregates.values(aggregates.part_columns(_DELTA)), strict=True))
     by_partition = joined_by_partition(parts.sparkSession, is_written_in_place=place.is_alone)
@@ -180,9 +190,9 @@ def _add_all(aggregates: Aggregates, parts: DataFrame, branch: Branch, place: _P
 def _adding(aggregates: Aggregates, parts: DataFrame, branch: Branch, place: _Place) -> MergeIntoWriter:
     """A MERGE that adds ``parts`` to the groups that the branch has in the partitions of the ``place``."""
     target = branch.qualifier
-    old = {kept: F.col(f"{target}.{quoted(column)}") for kept, column in aggregates.layout.columns.items()}
+    old = {kept: column_of(target, column) for kept, column in aggregates.layout.columns.items()}
     now = aggregates.values_by_column(aggregates.added(old, _DELTA))
-    same = _same_keys(aggregates.keys, target, _DELTA, may_be_null=place.may_be_null)
+    same = same_keys(aggregates.keys, target, _DELTA, may_be_null=place.may_be_null)
     same &= among(place.columns, place.partitions, alias=target)
     merging = parts.alias(_DELTA).mergeInto(branch.sql_name, same)
     return merging.whenMatched().update({quoted(column): value for column, value in now.items()})
@@ -209,8 +219,8 @@ def _add_to_many(  # noqa: PLR0913  # all are independent
     with small_sources_broadcast(parts.sparkSession):
         _adding(aggregates, late, branch, known.place).merge()
     wanted = _small(late.select(*map(quoted, keys)), known).alias(_DELTA)
-    found = there.select(*map(quoted, keys)).alias(_LIVE).join(wanted, _same_keys(keys, _LIVE, _DELTA), "left_semi")
-    new = late.alias(_DELTA).join(found.alias(_TARGET), _same_keys(keys, _DELTA, _TARGET), "left_anti")
+    found = there.select(*map(quoted, keys)).alias(_LIVE).join(wanted, same_keys(keys, _LIVE, _DELTA), "left_semi")
+    new = late.alias(_DELTA).join(found.alias(_TARGET), same_keys(keys, _DELTA, _TARGET), "left_anti")
     if known.groups < touched.groups:
         new = new.unionByName(parts.where(~_is_in(known)))
     _append(aggregates, new, change, branch, touched)
@@ -253,7 +263,7 @@ def _append(aggregates: Aggregates, new: DataFrame, change: Change, branch: Bran
     Such a group can only have lost rows that were added by the same change.
     """
     new, parts = new.alias(_DELTA), aggregates.part_columns(_DELTA)
-    keys = [F.col(f"{_DELTA}.{quoted(key)}") for key in aggregates.keys]
+    keys = [column_of(_DELTA, key) for key in aggregates.keys]
     if touched.has_removed and not change.may_cancel:
         _refuse_any(new.where(F.col(REMOVED) > 0), aggregates.keys, branch)
     if not touched.has_removed or not change.may_cancel:
@@ -381,15 +391,15 @@ def _matched(aggregates: Aggregates, change: Change, parts: DataFrame, there: Da
     """
     keys, columns = aggregates.keys, aggregates.layout.columns
     target = there.select(*[quoted(column) for column in aggregates.columns]).alias(_TARGET)
-    old = {kept: F.col(f"{_TARGET}.{quoted(column)}") for kept, column in columns.items()}
+    old = {kept: column_of(_TARGET, column) for kept, column in columns.items()}
     now = aggregates.added(old, _DELTA)
     values = aggregates.values(now)
     names = [column for column in aggregates.columns if column not in keys]
-    shown = [F.col(f"{_TARGET}.{quoted(key)}") for key in keys]
-    joined = parts.alias(_DELTA).join(target, _same_keys(keys, _DELTA, _TARGET))
+    shown = [column_of(_TARGET, key) for key in keys]
+    joined = parts.alias(_DELTA).join(target, same_keys(keys, _DELTA, _TARGET))
     judged = joined.withColumn(_STATUS, _status(aggregates, change, now, old))
     made = [F.when(F.col(_STATUS) == _CHANGED, value).alias(name) for name, value in zip(names, values, strict=True)]
-    kept_old = [F.col(f"{_TARGET}.{quoted(name)}").alias(f"__ips_old_{i}") for i, name in enumerate(names)]
+    kept_old = [column_of(_TARGET, name).alias(f"__ips_old_{i}") for i, name in enumerate(names)]
     found = judged.select(*shown, *made, *kept_old, _STATUS)
     is_same = all_of([F.col(quoted(name)).eqNullSafe(F.col(f"__ips_old_{i}")) for i, name in enumerate(names)])
     final = F.when((F.col(_STATUS) == _CHANGED) & is_same, _SAME).otherwise(F.col(_STATUS))
@@ -402,21 +412,14 @@ def computed_again(aggregates: Aggregates, change: Change, lost: DataFrame, touc
     """The values of the groups ``lost``, from all of their live rows; groups that have none left are gone."""
     assert change.weight is not None  # noqa: S101  # else nothing was removed
     live = change.rows.where(F.col(quoted(change.weight)) == 0).where(touched)
-    same = _same_keys(aggregates.keys, _LIVE, _LOST)
+    same = same_keys(aggregates.keys, _LIVE, _LOST)
     live = live.alias(_LIVE).join(F.broadcast(lost).alias(_LOST), same, "left_semi")
     again = aggregates.groups(live).alias(_LIVE)
-    keys = [F.col(f"{_LOST}.{quoted(key)}") for key in aggregates.keys]
+    keys = [column_of(_LOST, key) for key in aggregates.keys]
     names = [name for name in again.columns if name not in aggregates.keys]
-    values = [F.col(f"{_LIVE}.{quoted(name)}") for name in names]
-    rows = F.col(f"{_LIVE}.{quoted(aggregates.layout.columns[ROWS])}")
+    values = [column_of(_LIVE, name) for name in names]
+    rows = column_of(_LIVE, aggregates.layout.columns[ROWS])
     return lost.alias(_LOST).join(again, same, "left").select(*keys, *values, rows.isNull().alias(GONE))
-
-
-def _same_keys(keys: Sequence[str], one: str, other: str, *, may_be_null: Collection[str] | None = None) -> Column:
-    """Whether two rows are of one group. By ``=``, which no null meets, Spark can join in more ways than by ``<=>``."""
-    by_null = keys if may_be_null is None else may_be_null
-    pairs = [(key, F.col(f"{one}.{quoted(key)}"), F.col(f"{other}.{quoted(key)}")) for key in keys]
-    return all_of([mine.eqNullSafe(others) if key in by_null else mine == others for key, mine, others in pairs])
 
 
 def _refuse_any(groups: DataFrame, keys: Sequence[str], branch: Branch) -> None:

@@ -12,10 +12,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagster_ips.core.aggregates import EVERY_ROW, EXTREMES, Aggregate, AggregatePart, Function, KeptPart, Layout
+from dagster_ips.core.aggregates import (
+    EVERY_ROW,
+    EXTREMES,
+    MOST_DIGITS_OF_AVERAGE,
+    Aggregate,
+    AggregatePart,
+    Function,
+    KeptPart,
+    Layout,
+)
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.errors import AggregateError, CombineError, UnknownColumnError
+from dagster_ips.spark.error_text import first_line, unresolved_column
 from dagster_ips.spark.frames import any_of
 from dagster_ips.spark.late import F, errors, types
 
@@ -26,7 +36,7 @@ REMOVED = "__ips_removed"
 """The column of parts that says how many rows were removed."""
 ROWS = KeptPart(AggregatePart.ROWS, EVERY_ROW)
 _WEIGHT, _INFINITE = "__ips_weight", "__ips_infinite"
-_MOST_DIGITS, _LEAST_PLACES, _MOST_DIGITS_OF_AVERAGE = 38, 6, 18
+_MOST_DIGITS, _LEAST_PLACES = 38, 6
 _APPROXIMATE = (
     "the sum of floating-point values depends on the order in which they are added and removed. Cast it to a decimal, "
     "or declare combine(..., approximate=True)"
@@ -338,7 +348,7 @@ def explained(table: str) -> Iterator[None]:
     try:
         yield
     except errors.PySparkException as error:
-        cause = str(error).strip().partition("\n")[0]
+        cause = first_line(error)
         if _NOT_OURS in str(error):
             raise CombineError(table=table, problem=cause) from error
         if not (error.getCondition() or "").startswith(_OVERFLOWS) and _TOO_LARGE not in str(error):
@@ -379,11 +389,10 @@ def _require_scalar(rows: DataFrame, aggregate: Aggregate, table: str) -> None:
     try:
         _types(rows, [aggregate.expression] if aggregate.expression != EVERY_ROW else [])
     except errors.AnalysisException as error:
-        if (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
-            column = (error.getMessageParameters() or {}).get("objectName", "").strip("`")
+        if (column := unresolved_column(error)) is not None:
             said = f"Its column {aggregate.name} is {aggregate}."
             raise _unknown_column(column, said, rows, table) from error
-        problem = str(error).strip().partition("\n")[0]
+        problem = first_line(error)
         raise AggregateError(table=table, column=aggregate.name, aggregate=str(aggregate), problem=problem) from error
 
 
@@ -411,10 +420,10 @@ def _misfit(aggregate: Aggregate, kind: types.DataType, approximate: bool) -> st
                 problem = f"its values are {name}, which have no minimum and maximum"
         case _ if isinstance(kind, types.FloatType | types.DoubleType):
             problem = None if approximate else _APPROXIMATE
-        case Function.AVG if isinstance(kind, types.DecimalType) and kind.precision > _MOST_DIGITS_OF_AVERAGE:
-            most = _MOST_DIGITS_OF_AVERAGE
+        case Function.AVG if isinstance(kind, types.DecimalType) and kind.precision > MOST_DIGITS_OF_AVERAGE:
             problem = (
-                f"an average of more than {most} digits can't be kept exactly. Declare its sum and its count instead"
+                f"an average of more than {MOST_DIGITS_OF_AVERAGE} digits can't be kept exactly. Declare its sum and "
+                "its count instead"
             )
         case _ if not isinstance(kind, types.IntegralType | types.DecimalType):
             problem = f"its values are {name}, not numbers"

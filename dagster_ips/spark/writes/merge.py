@@ -13,7 +13,7 @@ from dagster_ips.core.row_text import row_text
 from dagster_ips.errors import DuplicateKeysError
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import comparable
-from dagster_ips.spark.frames import all_of, any_of, computed_once, distinct_keys, table_frame
+from dagster_ips.spark.frames import any_of, column_of, computed_once, distinct_keys, same_keys, table_frame
 from dagster_ips.spark.late import F, sql, types
 from dagster_ips.spark.writes.merge_joins import small_sources_broadcast
 from dagster_ips.spark.writes.overwrite import ChangedKeys
@@ -95,7 +95,7 @@ def merge_rows(  # noqa: PLR0913  # all are independent
             changed = matched.where(_DIFFERS).drop(_DIFFERS, _TIES)
             update_matched(changed, branch, on, among(prune, touched, alias=branch.qualifier))
         if found.rows < seen.rows:
-            there_already = all_of([_in(_SOURCE, key).eqNullSafe(_in(_MATCHED, key)) for key in on])
+            there_already = same_keys(on, _SOURCE, _MATCHED)
             new = rows.alias(_SOURCE).join(matched.alias(_MATCHED), there_already, "left_anti")
             (new if found.rows else rows).writeTo(branch.sql_name).append()
 
@@ -174,10 +174,10 @@ def _without_rows(keys: ChangedKeys, rows: DataFrame, there: DataFrame, on: Sequ
     assert isinstance(keys.values, sql.DataFrame)  # noqa: S101  # merge keys are too many to be listed
     found = keys.values
     if set(keys.columns) < set(on):
-        same = all_of([_in(_TARGET, key).eqNullSafe(_in(_MATCHED, key)) for key in keys.columns])
+        same = same_keys(keys.columns, _TARGET, _MATCHED)
         found = there.alias(_TARGET).join(found.alias(_MATCHED), same, "left_semi")
     found = distinct_keys(found, on).alias(_MATCHED)
-    same = all_of([_in(_MATCHED, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
+    same = same_keys(on, _MATCHED, _SOURCE)
     return found.join(rows.alias(_SOURCE), same, "left_anti").withColumn(GONE, F.lit(True))  # noqa: FBT003
 
 
@@ -189,26 +189,30 @@ def _matched(
     It is an inner join, so that Spark may broadcast the rows and leave the target's rows where they are.
     """
     source, target = rows.alias(_SOURCE), there.alias(_TARGET)
-    same = all_of([_in(_TARGET, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
+    same = same_keys(on, _TARGET, _SOURCE)
     others = [column for column in rows.columns if column not in (*on, GONE)]
     here = dict(zip(rows.columns, _types(there), strict=False))  # rows have one more column, GONE
     new = dict(zip(rows.columns, _types(rows), strict=True))
-    changed = {c: ~comparable(_in(_TARGET, c), here[c]).eqNullSafe(comparable(_in(_SOURCE, c), new[c])) for c in others}
+    changed = {
+        c: ~comparable(column_of(_TARGET, c), here[c]).eqNullSafe(comparable(column_of(_SOURCE, c), new[c]))
+        for c in others
+    }
     differs = any_of(list(changed.values()))
     ties = F.lit(False)  # noqa: FBT003
     if latest_by is not None:
         ties = any_of([each for c, each in changed.items() if c not in varying])
-        ties &= _in(_SOURCE, latest_by).eqNullSafe(_in(_TARGET, latest_by))
-        differs &= _in(_TARGET, latest_by).isNull() | (_in(_SOURCE, latest_by) > _in(_TARGET, latest_by))
-    differs |= _in(_SOURCE, GONE)
-    shown = [_in(_SOURCE, c) for c in rows.columns]
+        mine, other = column_of(_SOURCE, latest_by), column_of(_TARGET, latest_by)
+        ties &= mine.eqNullSafe(other)
+        differs &= other.isNull() | (mine > other)
+    differs |= column_of(_SOURCE, GONE)
+    shown = [column_of(_SOURCE, c) for c in rows.columns]
     return target.join(source, same).select(*shown, differs.alias(_DIFFERS), ties.alias(_TIES))
 
 
 def _not_beaten(rows: DataFrame, there: DataFrame, on: Sequence[str], latest_by: str) -> DataFrame:
     """The rows of whose key the target has no later one by ``latest_by``."""
-    mine, other = _in(_SOURCE, latest_by), _in(_TARGET, latest_by)
-    same = all_of([_in(_TARGET, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
+    mine, other = column_of(_SOURCE, latest_by), column_of(_TARGET, latest_by)
+    same = same_keys(on, _TARGET, _SOURCE)
     is_later = (mine.isNull() & other.isNotNull()) | (other > mine)
     return rows.alias(_SOURCE).join(there.alias(_TARGET), same & is_later, "left_anti")
 
@@ -233,7 +237,7 @@ def _refuse_rows_beside_others(
     """
     others = distinct_keys(matched.where(~F.col(GONE)), on).alias(_SOURCE)
     for keys in renewed:
-        same = all_of([_in(_MATCHED, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
+        same = same_keys(on, _MATCHED, _SOURCE)
         others = others.join(keys.alias(_MATCHED), same, "left_anti").alias(_SOURCE)
     if found := others.limit(1).collect():
         raise DuplicateKeysError(table=table, example=row_text(on, found[0]))
@@ -244,10 +248,10 @@ def update_matched(changed: DataFrame, branch: Branch, on: Sequence[str], touche
 
     ``touched`` is a condition that all of these rows meet, on columns with the branch's ``qualifier``.
     """
-    values = {quoted(column): _in(_SOURCE, column) for column in changed.columns if column not in (*on, GONE)}
-    same = all_of([_in(branch.qualifier, key).eqNullSafe(_in(_SOURCE, key)) for key in on])
+    values = {quoted(column): column_of(_SOURCE, column) for column in changed.columns if column not in (*on, GONE)}
+    same = same_keys(on, branch.qualifier, _SOURCE)
     merging = changed.alias(_SOURCE).mergeInto(branch.sql_name, same & touched)
-    merging = merging.whenMatched(_in(_SOURCE, GONE)).delete()
+    merging = merging.whenMatched(column_of(_SOURCE, GONE)).delete()
     with small_sources_broadcast(changed.sparkSession):
         (merging.whenMatched().update(values) if values else merging).merge()
 
@@ -256,9 +260,7 @@ def latest_rows(frame: DataFrame, on: Sequence[str], latest_by: str | None) -> D
     """One row per key, the one with the highest ``latest_by``; without ``latest_by``, the frame unchanged."""
     if latest_by is None:
         return frame
-    newest = sql.Window.partitionBy(*[F.col(quoted(key)) for key in on]).orderBy(
-        F.col(quoted(latest_by)).desc_nulls_last()
-    )
+    newest = sql.Window.partitionBy(*_columns(on)).orderBy(F.col(quoted(latest_by)).desc_nulls_last())
     # rank, not row_number: if two rows tie, the user has to decide, not chance.
     kinds = dict(zip(frame.columns, _types(frame), strict=True))
     ranked = frame.withColumn("__ips_rank", F.rank().over(newest)).where("__ips_rank = 1").drop("__ips_rank")
@@ -272,13 +274,9 @@ def refuse_repeated_keys(rows: DataFrame, on: Sequence[str], *, table: str) -> N
     Raises:
         DuplicateKeysError: two have the same; the error names an example.
     """
-    repeated = _rows_per_key(rows, on).where("__ips_rows > 1").drop("__ips_rows").limit(1).collect()
-    if repeated:
+    per_key = rows.groupBy(*_columns(on)).agg(F.count("*").alias("__ips_rows"))
+    if repeated := per_key.where("__ips_rows > 1").drop("__ips_rows").limit(1).collect():
         raise DuplicateKeysError(table=table, example=row_text(on, repeated[0]))
-
-
-def _rows_per_key(rows: DataFrame, on: Sequence[str]) -> DataFrame:
-    return rows.groupBy(*_columns(on)).agg(F.count("*").alias("__ips_rows"))
 
 
 def _columns(names: Sequence[str]) -> list[Column]:
@@ -287,7 +285,3 @@ def _columns(names: Sequence[str]) -> list[Column]:
 
 def _types(rows: DataFrame) -> list[types.DataType]:
     return [field.dataType for field in rows.schema.fields]
-
-
-def _in(relation: str, column: str) -> Column:
-    return F.col(f"{relation}.{quoted(column)}")

@@ -40,8 +40,8 @@ def small_sources_broadcast(session: SparkSession) -> AbstractContextManager[Non
 def joined_by_partition(session: SparkSession, *, is_written_in_place: bool = False) -> AbstractContextManager[None]:
     """Within it, a MERGE sends the source's rows to where the target's partition is read, and leaves that in place.
 
-    Its result may be written there, too, if nothing but the columns that the condition compares partitions the target.
-    Otherwise, a task may have rows of many partitions, and would write a file for each.
+    With ``is_written_in_place``, the result is written there, too. Then the condition must compare all columns that
+    partition the target: otherwise a task may have rows of many partitions, and would write a file for each.
 
     One task joins all rows of a partition. This needs a target that is partitioned by plain columns, which the
     condition compares by ``=``. To Spark, ``<=>`` is another comparison: then the target's rows are shuffled as usual.

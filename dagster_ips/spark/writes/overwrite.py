@@ -100,9 +100,9 @@ def replace_partitions(
 def _outside(
     frame: DataFrame, keys: Sequence[tuple[Sequence[str], Sequence[tuple[object, ...]]]]
 ) -> tuple[DataFrame, Column]:
-    """Whether a row has none of the ``keys``, each columns and their values: a condition on the frame beside it.
+    """The rows of ``frame``, and the condition that a row has none of the ``keys``, which are columns and their values.
 
-    That frame has more columns than ``frame`` if a condition on ``frame`` would compare each row with a long list.
+    The rows get columns for that if the condition would otherwise compare each row with a long list.
     """
     own, inside = free_prefix(frame.columns), []
     for place, (columns, values) in enumerate(keys):

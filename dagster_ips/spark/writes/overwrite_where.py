@@ -9,10 +9,12 @@ from dagster_ips.core.row_text import row_text
 from dagster_ips.core.sql_condition import mentions, mentions_only
 from dagster_ips.errors import ConditionError, OutsideConditionError, OutsidePartitionsError, UnknownColumnError
 from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.error_text import first_line, unresolved_column
 from dagster_ips.spark.frames import distinct_keys
 from dagster_ips.spark.late import F, errors, types
 from dagster_ips.spark.observed import watched
 from dagster_ips.spark.settings import with_settings
+from dagster_ips.spark.type_tree import contains
 from dagster_ips.spark.writes.partition_filter import collected, exactly
 
 if TYPE_CHECKING:
@@ -68,10 +70,10 @@ def require_condition(rows: DataFrame, where: str, *, of: str) -> None:
         # As a join's condition, which can't be random, though a filter's can.
         _ = _one_row(rows.sparkSession).join(rows, F.expr(where)).schema
     except errors.AnalysisException as error:
-        if (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+        if (column := unresolved_column(error)) is not None:
             raise UnknownColumnError(
                 where=of,
-                column=(error.getMessageParameters() or {}).get("objectName", "").strip("`"),
+                column=column,
                 known=tuple(rows.columns),
                 remedy=f"The Overwrite's condition ({where}) names it. Nothing was written and nothing was consumed.",
             ) from error
@@ -79,7 +81,7 @@ def require_condition(rows: DataFrame, where: str, *, of: str) -> None:
 
 
 def _not_a_condition(where: str, of: str, error: errors.AnalysisException) -> ConditionError:
-    return ConditionError(table=of, condition=where, cause=str(error).strip().partition("\n")[0])
+    return ConditionError(table=of, condition=where, cause=first_line(error))
 
 
 def refuse_rows_outside_partitions(rows: DataFrame, partitions: str, *, table: str) -> None:
@@ -182,21 +184,8 @@ def _evaluated(where: str, there: DataFrame, use: Callable[[Column], _T]) -> _T:
 
 
 def _with_floats(rows: DataFrame) -> Iterator[str]:
-    return (field.name for field in rows.schema.fields if _has_float(field.dataType))
-
-
-def _has_float(kind: types.DataType) -> bool:
-    match kind:
-        case types.FloatType() | types.DoubleType():
-            return True
-        case types.ArrayType():
-            return _has_float(kind.elementType)
-        case types.MapType():
-            return _has_float(kind.keyType) or _has_float(kind.valueType)
-        case types.StructType():
-            return any(_has_float(field.dataType) for field in kind.fields)
-        case _:
-            return False
+    floats = (types.FloatType, types.DoubleType)
+    return (field.name for field in rows.schema.fields if contains(field.dataType, *floats))
 
 
 def _one_row(session: SparkSession) -> DataFrame:
