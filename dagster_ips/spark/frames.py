@@ -25,6 +25,11 @@ def table_frame(session: SparkSession, catalog: str, table: str, *, snapshot_id:
     return session.sql(f"SELECT * FROM {sql_name(catalog, table)}{version}")  # noqa: S608  # quoted by sql_name
 
 
+def without_rows(frame: DataFrame) -> DataFrame:
+    """A frame of the same columns as ``frame``. What is built on it is analyzed without analyzing ``frame`` again."""
+    return frame.sparkSession.createDataFrame([], frame.schema)
+
+
 def with_defaults(rows: DataFrame, columns: Collection[str]) -> DataFrame:
     """The ``rows`` of a table, correct in any query, if ``columns`` have a default in rows from before them.
 

@@ -380,7 +380,8 @@ class Target:
             publisher.commit_without_writing([captured.capture])
             return False
         if existing is None:
-            create_table(lake.session, lake.catalog.name, self.name, result.stored(self.name), description)
+            stored = result.with_aggregates(self.name).as_stored
+            create_table(lake.session, lake.catalog.name, self.name, stored, description)
         published = publisher.publish(self.name, [captured.capture], result.write, consumer=self.consumer)
         return bool(published.snapshots)
 

@@ -105,14 +105,10 @@ class Result:
             return self
         return replace(self, aggregates=Aggregates.over(self.frame, self.write_mode, table=table))
 
-    def stored(self, table: str) -> DataFrame:
-        """What ``table`` contains after a full run: what was returned, or the groups if these are aggregates.
-
-        Raises:
-            UnknownColumnError, AggregateError: as ``with_aggregates``.
-        """
-        aggregates = self.with_aggregates(table).aggregates if self.aggregates is None else self.aggregates
-        return self.frame if aggregates is None else aggregates.groups(self.frame)
+    @property
+    def as_stored(self) -> DataFrame:
+        """A frame with the columns that the table stores: what was returned, or if ``aggregates`` are known, theirs."""
+        return self.frame if self.aggregates is None else self.aggregates.groups(self.aggregates.like)
 
     def checked(
         self,
@@ -278,9 +274,10 @@ class Result:
         return partial(partitions_held, self.storage, target, columns)
 
     def _combine_all(self, write_mode: Combine, branch: Branch, target: TableMetadata) -> None:
+        aggregates = self.aggregates or Aggregates.over(self.frame, write_mode, table=branch.table)
         if self.mode is Mode.FULL:
             with explained(branch.table):
-                groups = self.stored(branch.table)
+                groups = aggregates.groups(self.frame)
                 replace(
                     self, frame=groups, write_mode=Replace(), aggregates=None, inputs=(), new_partitions=None
                 ).write(branch, target)
@@ -292,7 +289,6 @@ class Result:
         columns = target.identity_partition_columns()
         rows = with_nested_keys_as_in(target.struct, self.frame, write_mode.on)
         change = Change(rows, WEIGHT if is_weighted else None, may_cancel=self.may_cancel)
-        aggregates = self.aggregates or Aggregates.over(self.frame, write_mode, table=branch.table)
         if write_mode.keeps_partials:
             append_partials(
                 change,

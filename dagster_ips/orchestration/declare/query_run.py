@@ -231,12 +231,19 @@ class QueryRun:
         what doesn't matter, such as a final ORDER BY. So there are two forms between them: as it was parsed and not
         changed yet, and as its names were before they were resolved.
         """
+        given = self._as_given
         try:
-            if are_alike(self._as_given, understood):
+            if given.sameSemantics(understood):
                 return None
-            if not are_alike(self._as_given, self._over(written_again(self._given_text), plan.tables)):
+            again, parsed = (
+                self._over(each, plan.tables) for each in (written_again(self._given_text), plan.text_as_parsed)
+            )
+            # Comparing optimized plans takes longer.
+            if given.sameSemantics(again) and parsed.sameSemantics(understood):
+                return None
+            if not are_alike(given, again):
                 return "Spark plans it differently in the form it is parsed here"
-            if not are_alike(self._over(plan.text_as_parsed, plan.tables), understood):
+            if not are_alike(parsed, understood):
                 return "Spark takes a name in it for something else than is assumed here"
         except (UnsupportedError, UnresolvedQueryError, PlanUnreadableError):
             return "Spark doesn't plan it in the form it is parsed here"
@@ -246,12 +253,12 @@ class QueryRun:
         """Why the groups can't be stored in a form to which changes can be added; None if they can."""
         rows = self._of(plan.all_rows).toDF(*self._row_names(grouping))
         try:
-            groups = Aggregates.over(rows, grouping.combine, table=self.asset).groups(rows)
+            kept = Aggregates.over(rows, grouping.combine, table=self.asset)
         except AggregateError as error:
             return f"{error.aggregate} can't be maintained incrementally: {error.problem}"
-        kinds = dict(types_of(groups))
+        kinds = dict(types_of(kept.groups(kept.like)))
         aggregates = [f"{each} AS {quoted(each.name)}" for each in grouping.combine.aggregates]
-        wanted = [*types_of(rows.selectExpr(*aggregates)), *((each.name, each.type) for each in self._result)]
+        wanted = [*types_of(kept.like.selectExpr(*aggregates)), *((each.name, each.type) for each in self._result)]
         other = [name for name, kind in wanted if kinds[name] != kind]
         return f"{other[0]} would be stored as {kinds[other[0]]}" if other else None
 

@@ -446,14 +446,14 @@ def _checked(  # noqa: PLR0913, PLR0917  # all are independent
     description: TableDescription,
     table: str,
 ) -> "tuple[Result, DataFrame]":
-    """The result as it is to be written, and its rows as they are stored; what is known to be wrong is refused."""
+    """The result as it is to be written, and as it is stored; what is known to be wrong is refused."""
     name, running = context.asset_key.to_user_string(), asset_context()
     is_one_of_several = running is not None and len(keys_of_step(running.assets_def)) > 1
     _require_same_storage(existing, description.properties.get(PARTIALS), name)
     columns = existing.identity_partition_columns() if existing else description.partition_by
     # This check comes first: a frame with two columns of the same name supports no other check.
     result = result.with_aggregates(table)
-    stored = result.stored(table)
+    stored = result.as_stored
     require_columns_fit(stored, existing, catalog=lake.name, table=table)
     if existing is not None and result.mode is Mode.INCREMENTAL:
         groups = {key for change in result.inputs for taken in change.taken for key in taken.keys}
@@ -477,7 +477,7 @@ def _table_for(  # noqa: PLR0913  # all are independent
     table: str,
     description: TableDescription,
 ) -> Result:
-    """Create the table, or have it follow ``stored``, the rows as they are stored; returns the result that fits it."""
+    """Create the table, or have it follow ``stored``, the result as it is stored; returns the result that fits it."""
     lake, session = publisher.catalog, publisher.session
     if existing is None:
         with effect(Effect.CREATE_TARGET):

@@ -26,7 +26,7 @@ from dagster_ips.core.ranges import quoted
 from dagster_ips.core.write_mode import Combine
 from dagster_ips.errors import AggregateError, CombineError, UnknownColumnError
 from dagster_ips.spark.error_text import first_line, unresolved_column
-from dagster_ips.spark.frames import any_of
+from dagster_ips.spark.frames import any_of, without_rows
 from dagster_ips.spark.late import F, errors, types
 
 if TYPE_CHECKING:
@@ -52,12 +52,14 @@ _OVERFLOWS = ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_OVERFLO
 class Aggregates:
     """The aggregates of a declaration over rows of known columns.
 
-    ``kinds`` are the types of the expressions, in the layout's order.
+    ``kinds`` are the types of the expressions, in the layout's order. ``like`` is a frame that they were found with,
+    which has the same columns as the rows, and hardly ever rows.
     """
 
     combine: Combine
     layout: Layout
     kinds: Mapping[str, types.DataType]
+    like: DataFrame
 
     @classmethod
     def over(cls, rows: DataFrame, combine: Combine, *, table: str) -> Aggregates:
@@ -71,11 +73,11 @@ class Aggregates:
         for key in combine.on:
             if key not in rows.columns:
                 raise _unknown_column(key, f"Its key is {', '.join(combine.on)}.", rows, table)
-        kinds = _kinds(rows, layout, table)
+        like, kinds = _kinds(rows, layout, table)
         for each in layout.declared:
             if each.expression != EVERY_ROW and (problem := _misfit(each, kinds[each.expression], combine.approximate)):
                 raise AggregateError(table=table, column=each.name, aggregate=str(each), problem=problem)
-        return cls(combine, layout, kinds)
+        return cls(combine, layout, kinds, like)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -366,15 +368,16 @@ def _gone(part: str) -> str:
     return f"{part}_gone"
 
 
-def _kinds(rows: DataFrame, layout: Layout, table: str) -> dict[str, types.DataType]:
-    """The types of the layout's expressions on ``rows``, in its order."""
+def _kinds(rows: DataFrame, layout: Layout, table: str) -> tuple[DataFrame, dict[str, types.DataType]]:
+    """The types of the layout's expressions on ``rows``, in its order, and a frame with which they were found."""
     expressions = layout.expressions
-    try:
-        return dict(zip(expressions, _types(rows, expressions), strict=True))
-    except errors.AnalysisException:
-        for each in layout.declared:
-            _require_scalar(rows, each, table)
-        raise
+    # The rows' own plan is analyzed only if need be: an expression may name their alias, or a hidden column.
+    for like in (without_rows(rows), rows):
+        with contextlib.suppress(errors.AnalysisException):
+            return like, dict(zip(expressions, _types(like, expressions), strict=True))
+    for each in layout.declared:
+        _require_scalar(rows, each, table)
+    return rows, dict(zip(expressions, _types(rows, expressions), strict=True))
 
 
 def _types(rows: DataFrame, expressions: Sequence[str]) -> list[types.DataType]:

@@ -86,7 +86,7 @@ def folded(stored: DataFrame, combine: Combine) -> DataFrame:
 
     Computing it fails if more rows of a group were removed than were added.
     """
-    return Aggregates(combine, combine.layout, _kinds(stored, combine)).folded(stored)
+    return Aggregates(combine, combine.layout, _kinds(stored, combine), stored).folded(stored)
 
 
 def _kinds(stored: DataFrame, combine: Combine) -> dict[str, types.DataType]:

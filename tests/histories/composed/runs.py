@@ -248,7 +248,7 @@ class Assets:
         )
         description = description_of(metadata).tuned_for(result.write_mode).with_property(ASSET, name)
         columns = existing.identity_partition_columns() if existing else description.partition_by
-        stored = result.stored(table)
+        stored = result.with_aggregates(table).as_stored
         require_columns_fit(stored, existing, catalog=lake.name, table=table)
         if existing is not None and result.mode is Mode.INCREMENTAL:
             require_rows_found(stored, result.write_mode, existing)
