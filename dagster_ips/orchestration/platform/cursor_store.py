@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -11,7 +12,7 @@ from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.touched import LineState
-from dagster_ips.errors import CursorStorageError
+from dagster_ips.errors import CursorStorageError, StateUnreadableError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.state.backfill_codec import decode_backfill, encode_backfill
 from dagster_ips.state.codec import decode_line, encode, encode_line
@@ -25,6 +26,7 @@ _PROBE = "dagster_ips:probe"
 _MOST_READ, _MOST_WRITTEN = 500, 100
 
 _Any = TypeVar("_Any")
+_LOG = logging.getLogger(__name__)
 
 
 class CursorStore:
@@ -96,10 +98,21 @@ class CursorStore:
         self.set(state)
 
     def get_line(self, edge: Edge) -> LineState:
-        """What is known about all partitions of the line ``edge``; raises the same errors as ``get``."""
+        """What is known about all partitions of the line ``edge``.
+
+        A damaged text counts as lost, because everything else says what was consumed: each partition is pending once.
+
+        Raises:
+            StateVersionError: a newer version wrote it.
+            CursorStorageError: the storage doesn't work.
+        """
         key = _LINE_PREFIX + edge.id
         text = self._values([key]).get(key)
-        return decode_line(text, edge) if text else LineState(edge)
+        try:
+            return decode_line(text, edge) if text else LineState(edge)
+        except StateUnreadableError as error:
+            _LOG.warning("what was last looked at of %s can't be read and counts as lost: %s", edge, error.cause)
+            return LineState(edge)
 
     def set_line(self, state: LineState) -> None:
         """Like ``set``, for the state of a line."""

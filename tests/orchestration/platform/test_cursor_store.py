@@ -13,6 +13,7 @@ import pytest
 from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.intervention import InterventionKind
+from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import CursorStorageError
 from dagster_ips.iceberg.icdc.icdc_names import new_name
@@ -126,12 +127,12 @@ class Storage:
     """Truncates values, as MySQL does outside its strict mode, or doesn't implement cursors, as an agent does."""
 
     def __init__(self, most: int | None) -> None:
-        self._most, self._kept = most, dict[str, str]()
+        self.most, self._kept = most, dict[str, str]()
 
     def set_cursor_values(self, pairs: Mapping[str, str]) -> None:
-        if self._most is None:
+        if self.most is None:
             raise NotImplementedError
-        self._kept |= {key: value[: self._most] for key, value in pairs.items()}
+        self._kept |= {key: value[: self.most] for key, value in pairs.items()}
 
     def get_cursor_values(self, keys: set[str]) -> Mapping[str, str]:
         return {key: self._kept[key] for key in keys & self._kept.keys()}
@@ -145,3 +146,20 @@ def test_a_value_that_is_not_stored_in_full_is_an_error(most: int | None, said: 
     store = CursorStore(Instance())  # type: ignore[arg-type]  # the fault is below the store
     with pytest.raises(CursorStorageError, match=said):
         store.set(state(1))
+
+
+def test_what_is_known_of_a_line_counts_as_lost_if_it_was_not_stored_in_full() -> None:
+    """No run of its asset could repair it: each of them reads it first."""
+    storage = Storage(100)
+
+    class Instance:
+        daemon_cursor_storage = storage
+
+    store = CursorStore(Instance())  # type: ignore[arg-type]  # the fault is below the store
+    line = LineState(EDGE, state(1).committed)
+    with pytest.raises(CursorStorageError, match="came back with only 100"):
+        store.set_line(line)
+    storage.most = 10_000
+    assert store.get_line(EDGE) == LineState(EDGE)
+    store.set_line(line)
+    assert store.get_line(EDGE) == line
