@@ -154,15 +154,18 @@ class LineState:
         """With some of the files, live at ``scanned``, that hold rows of no partition; without any, no file does."""
         return replace(self, strays={path: strays[path] for path in sorted(strays)[:_MOST_STRAYS]})
 
-    def with_read_beyond(self, keys: Iterable[str], before: Watermark, *, abandoned: Iterable[int] = ()) -> LineState:
+    def with_read_beyond(
+        self, keys: Iterable[str], before: Watermark, *, to: Watermark | None = None, abandoned: Iterable[int] = ()
+    ) -> LineState:
         """The state if partitions computed from ``keys`` have read beyond ``before``, where the previous scan ended.
 
         The rows that they read may have come after that scan and gone before this one, so that neither scan shows them:
-        they were removed, or they were in a snapshot that a rollback ``abandoned``.
+        they were removed, or they were in a snapshot that a rollback ``abandoned``. If they have read up to ``to``,
+        which is later than this scan, the next scan shows whether that still exists.
         """
         if self.scanned is None:
             return self
-        unseen = Touched(before, self.scanned)
+        unseen = Touched(before, self.scanned if to is None else _at_or_after(to, self.scanned))
         return replace(
             self,
             touched={**self.touched, **{key: self._joined(key, unseen) for key in keys}},

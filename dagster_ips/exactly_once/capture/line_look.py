@@ -207,10 +207,15 @@ def with_rows_read(
     """
     slicing, ancestry = tracked.known_slicing, source.ancestry(tracked.ref)
     beyond = {key: to for key, to in read.items() if to is None or not reaches(scanned, to)}
-    abandoned = {to.snapshot_id for to in beyond.values() if to and not ancestry.find(to.snapshot_id)}
+    later = {key: to for key, to in beyond.items() if to and source.predates(to)}
+    gone = (to.snapshot_id for key, to in beyond.items() if to and key not in later)
+    abandoned = {snapshot_id for snapshot_id in gone if not ancestry.find(snapshot_id)}
     loses_rows = _loses_rows(line, scanned, source, tracked.ref)
     unseen = [key for key, to in beyond.items() if loses_rows or to is None or to.snapshot_id in abandoned]
-    return line.with_read_beyond(taken_by_any(slicing, unseen), scanned, abandoned=abandoned)
+    line = line.with_read_beyond(taken_by_any(slicing, unseen), scanned, abandoned=abandoned)
+    for key, to in later.items():
+        line = line.with_read_beyond(slicing.taken_by(key), scanned, to=to)
+    return line
 
 
 def _loses_rows(line: LineState, scanned: Watermark, source: TableMetadata, ref: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dagster_ips.core.capture import EdgeState, TargetMark
@@ -44,12 +44,16 @@ class _PendingKeys:
 
 @dataclass(frozen=True)
 class PartitionWatch:
-    """Looks at the upstreams of a partitioned consumer; ``target`` is its table, None before the first run."""
+    """Looks at the upstreams of a partitioned consumer; ``target`` is its table, None before the first run.
+
+    ``newest`` gives a table's metadata as it is now, for looks at metadata that may have been read a while ago.
+    """
 
     storage: Storage
     store: EdgeStore
     consumer: str
     target: TableMetadata | None
+    newest: Callable[[str], TableMetadata | None] | None = None
 
     def pending(self, tracked: TrackedInput, source: TableMetadata) -> frozenset[str]:
         """The existing partitions that are made of rows that changed after what they have consumed.
@@ -57,6 +61,9 @@ class PartitionWatch:
         What was found is stored, without what every partition has consumed, so that the next look starts from here.
         """
         stored = self.store.get_line(Edge(self.consumer, tracked.upstream))
+        if self.newest is not None and stored.scanned is not None and source.predates(stored.scanned):
+            # Another look has seen more by now. To this one, the table would look rolled back.
+            source = self.newest(tracked.table) or source
         known = known_of(stored, tracked, self.target)
         found = self._look(known, tracked, source)
         pending, made_of = found.pending.keys(), found.made_of
@@ -197,7 +204,7 @@ class PartitionWatch:
             return _PendingKeys(known, {}, self._holding_what_is_gone(known, tracked))
         line = look(self.storage, known, source, tracked)
         if known.scanned is None and line.scanned is not None:
-            line = self._with_consumed(line, tracked)
+            line = self._with_consumed(line, tracked, source)
         elif known.checked_to and may_lack_rows(line, known.checked_to, source, tracked.ref):
             states = self._states_ever(line, tracked)
             # A run that had nothing to write leaves no stamp, and may have read less than the last stamp says.
@@ -297,7 +304,7 @@ class PartitionWatch:
         states = self._every_state(line, tracked)
         return {key: states[key] for key in _consumed(states)}
 
-    def _with_consumed(self, line: LineState, tracked: TrackedInput) -> LineState:
+    def _with_consumed(self, line: LineState, tracked: TrackedInput, source: TableMetadata) -> LineState:
         """``line`` after the first look, with the partitions that were computed before it.
 
         All their rows may be gone by now, so that no file shows them; also because what they have consumed was rolled
@@ -315,9 +322,13 @@ class PartitionWatch:
             others = partitions_of_others(self.target, self.consumer)
             consumed |= states.keys() if others is None or others - states.keys() else others
         touched = {key: Touched(None, scanned) for key in taken_by_any(slicing, consumed) | line.touched.keys()}
-        marks = [state.committed for state in states.values() if state.committed is not None]
-        beyond = {mark.snapshot_id for mark in marks if not reaches(scanned, mark)}
-        return replace(line, touched=touched, partitions=slicing.sharing, abandoned=line.abandoned | beyond)
+        beyond = {key: mark for key, mark in _consumed(states).items() if mark and not reaches(scanned, mark)}
+        later = {key: mark for key, mark in beyond.items() if source.predates(mark)}
+        gone = {mark.snapshot_id for key, mark in beyond.items() if key not in later}
+        line = replace(line, touched=touched, partitions=slicing.sharing, abandoned=line.abandoned | gone)
+        for key, mark in later.items():
+            line = line.with_read_beyond(slicing.taken_by(key), before_all(scanned), to=mark)
+        return line
 
     def _every_state(self, line: LineState, tracked: TrackedInput) -> dict[str, EdgeState]:
         """The states of all existing partitions."""

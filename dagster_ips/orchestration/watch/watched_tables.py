@@ -148,7 +148,8 @@ class WatchedInputs:
         if any(tracked.table not in tables for tracked in self.inputs):
             return None
         storage, target = self.watched.storage(tick=tick), tables.get(self.consumer.table)
-        watch = PartitionWatch(storage, CursorStore(instance), self.name, target)
+        newest = self.watched.catalog.open_for_ticks().find
+        watch = PartitionWatch(storage, CursorStore(instance), self.name, target, newest)
         tracked = self.consumer.tracked(graph, instance).values()
         found = frozenset[str]().union(*[watch.pending(each, tables[each.table]) for each in tracked])
         return found | self._taken_away(graph, instance, target) if target is not None else found

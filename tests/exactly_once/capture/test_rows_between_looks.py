@@ -25,6 +25,7 @@ from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import published_by_another
 from dagster_ips.iceberg import file_values
+from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import announcement, owner_properties, stamp_properties, target_histories
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import MappedKeys
@@ -373,6 +374,47 @@ def test_lost_cursors_leave_no_partition_out_whose_rows_are_gone(plays: PlaysWit
         target.maintenance.expire_snapshots().by_ids(old).commit()
     plays.store = type(plays.store)()
     assert plays.pending(REGIONS, "region") == {"eu", "us"}
+
+
+def look_at(plays: PlaysWithTarget, source: TableMetadata) -> frozenset[str]:
+    """What a tick finds that read the metadata a while ago."""
+    watch = PartitionWatch(plays.lake.storage, plays.store, "out", plays.lake.find(TARGET), plays.lake.find)
+    return watch.pending(plays.tracked(REGIONS, "region"), source)
+
+
+def test_a_slow_tick_does_not_take_what_another_tick_has_seen_since_to_be_rolled_back(plays: PlaysWithTarget) -> None:
+    plays.create(BY_REGION)
+    for region in ("eu", "us"):
+        plays.append([{"region": region}])
+        assert plays.follow(REGIONS, "region") == {region}
+    before = plays.lake.load(TABLE, asset="test")
+    plays.append([{"region": "us"}])
+    assert plays.follow(REGIONS, "region") == {"us"}
+    assert look_at(plays, before) == frozenset()
+    assert plays.pending(REGIONS, "region") == set()
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["the first look", "a later look"])
+@pytest.mark.parametrize("is_at_work", [True, False])
+def test_a_slow_tick_does_not_take_what_a_run_has_captured_since_to_be_rolled_back(
+    plays: PlaysWithTarget, *, is_first: bool, is_at_work: bool
+) -> None:
+    """Otherwise, the partition would be requested again and again, until the next commit."""
+    plays.create(BY_REGION)
+    plays.append([{"region": "eu", "number": 1}, {"region": "us", "number": 2}])
+    if not is_first:
+        plays.follow(REGIONS, "region")
+    plays.append([{"region": "us", "number": 99}])
+    plays.delete("number = 99")
+    before = plays.lake.load(TABLE, asset="test")
+    plays.append([{"region": "eu", "number": 3}])
+    run = plays.capture(plays.tracked(REGIONS, "region"), "eu")
+    if not is_at_work:
+        plays.publish(run)
+    look_at(plays, before)
+    if is_at_work:
+        plays.publish(run)
+    assert plays.pending(REGIONS, "region") == ({"us"} if is_first else set())
 
 
 def test_after_a_target_was_away_during_a_look_partitions_that_did_not_change_are_not_computed_from_expired_snapshots(
