@@ -235,15 +235,15 @@ class WatchedInputs:
         if any(tracked.table not in tables for tracked in self.inputs):
             return None
         states = self.watched.states(store, tick=tick)
-        target = tables.get(self.consumer.table)
-        return {
-            tracked.upstream: backlog(
-                as_in_target(states[self.edge(tracked)], target),
-                table_uuid=tables[tracked.table].uuid,
-                ancestry=tables[tracked.table].ancestry(tracked.ref),
-            )
-            for tracked in self.inputs
-        }
+        target, found = tables.get(self.consumer.table), dict[str, Backlog]()
+        for tracked in self.inputs:
+            state, source = as_in_target(states[self.edge(tracked)], target), tables[tracked.table]
+            if state.committed is not None and source.predates(state.committed):
+                # A run has consumed more since the tick began. To this tick, the table would look rolled back.
+                source = self.watched.catalog.open_for_ticks().find(tracked.table) or source
+            ancestry = source.ancestry(tracked.ref)
+            found[tracked.upstream] = backlog(state, table_uuid=source.uuid, ancestry=ancestry)
+        return found
 
 
 ByAsset: TypeAlias = Mapping[dg.AssetKey, WatchedInputs]
