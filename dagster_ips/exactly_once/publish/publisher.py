@@ -131,7 +131,8 @@ class Publisher:
                 # The error may have come after the fast-forward took effect: only main's own history shows that.
                 if not _own_snapshots(after, branch):
                     self.drop_branch(branch)
-                    moved = is_conflict(error) or after.head_snapshot_id() != before.head_snapshot_id()
+                    moved = is_conflict(error) or isinstance(error, _MainMovedError)
+                    moved = moved or after.head_snapshot_id() != before.head_snapshot_id()
                     if not moved or isinstance(error, IpsError):
                         raise
                     if attempt == _MOST_ATTEMPTS:
@@ -245,6 +246,9 @@ class Publisher:
         # staged backfill may be cancelled.
         now = self.catalog.load(branch.table, asset=branch.table)
         self._require_branch(now)
+        if now.head_snapshot_id() != before.head_snapshot_id():
+            raise _MainMovedError
+        _require_own_work_only(now, branch, before)
         if self.catalog.branch is None:
             announced |= self.announce(captures, now, branch, asset=asset, announced=announced)
         with effect(Effect.PUBLISH):
@@ -350,6 +354,10 @@ class Publisher:
                 branch.drop(self.session)
         except Exception:  # noqa: BLE001  # whatever the engine raises, the outcome of the run is decided
             _LOG.warning("branch %s of %s could not be dropped; it will expire on its own", branch.name, branch.table)
+
+
+class _MainMovedError(Exception):
+    """``main`` isn't where the branch was cut. If someone moved it back, a fast-forward would undo that."""
 
 
 def are_incremental(captures: Sequence[Capture]) -> bool:

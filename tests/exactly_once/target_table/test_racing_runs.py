@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -54,14 +55,21 @@ class Runs:
 
     def publish_while_others_commit(self, captured: CapturedInput, *, times: int) -> Publication:
         """Publish; each of so many ``times`` that the rows are written, a commit without rows comes in between."""
-        frame, left = IcdcView(captured, self.lake.session, "lake").added, [None] * times
+
+        def commit(_: Branch) -> None:
+            table = self.lake.catalog.client.load_table("media.out")
+            table.append(table.schema().as_arrow().empty_table())
+
+        return self.publish_while(captured, *[commit] * times)
+
+    def publish_while(self, captured: CapturedInput, *happen: Callable[[Branch], None]) -> Publication:
+        """Publish; after the rows were written, one of these happens each time."""
+        frame, left = IcdcView(captured, self.lake.session, "lake").added, list(happen)
 
         def write(branch: Branch, _: object) -> None:
             frame.writeTo(branch.sql_name).append()
             if left:
-                left.pop()
-                table = self.lake.catalog.client.load_table("media.out")
-                table.append(table.schema().as_arrow().empty_table())
+                left.pop()(branch)
 
         publisher = Publisher(self.lake.catalog, self.store, self.lake.session, captured.capture.run_id)
         return publisher.publish("media.out", [captured.capture], write, consumer="out")
@@ -162,3 +170,29 @@ def test_a_run_that_is_overtaken_each_time_says_so(runs: Runs, monkeypatch: pyte
     assert runs.lake.rows("media.out") == before
     runs.publish(runs.capture("b"))
     assert runs.lake.rows("media.out") == runs.lake.rows("media.playback")
+
+
+def test_a_published_change_that_is_rolled_back_while_a_run_writes_stays_rolled_back(lake: Lake, runs: Runs) -> None:
+    """The head of main is still an ancestor of the run's branch, so a fast-forward would be possible."""
+    lake.append(events([10]))
+    runs.publish(runs.capture("a"))
+    lake.append(events([11]))
+    with pytest.raises(PublishError, match="isn't the one that this capture started from"):
+        runs.publish_while(runs.capture("b"), lambda _: roll_back_one(lake))
+    assert lake.rows("media.out") == Counter(events([0, 1, 2]))
+    assert lake.branches("media.out") == {"main"}
+
+
+def test_a_compaction_that_is_rolled_back_while_a_run_writes_stays_rolled_back(lake: Lake, runs: Runs) -> None:
+    lake.append(events([10]))
+    runs.publish(runs.capture("a"))
+    lake.sql("CALL lake.system.rewrite_data_files('media.out', options => map('rewrite-all', 'true'))")
+    lake.append(events([11]))
+    runs.publish_while(runs.capture("b"), lambda _: roll_back_one(lake))
+    assert lake.rows("media.out") == lake.rows("media.playback")
+    assert not any(each.only_moves for each in lake.catalog.load("media.out", asset="test").ancestry().snapshots)
+
+
+def roll_back_one(lake: Lake) -> None:
+    before = lake.catalog.load("media.out", asset="test").ancestry().snapshots[1].snapshot_id
+    lake.sql(f"CALL lake.system.rollback_to_snapshot('media.out', {before})")
