@@ -482,15 +482,21 @@ def _require_own_work_only(now: TableMetadata, branch: Branch, before: TableMeta
     Raises:
         PublishError: the branch isn't exactly this attempt's snapshots on top of the head where it was created.
     """
-    own_root = before.head_snapshot_id()
+    own_root, there = before.head_snapshot_id(), 0
     for snapshot in now.ancestry(branch.name).snapshots:
         if snapshot.snapshot_id == own_root:
-            return
+            break
         if not is_of_attempt(snapshot, branch.name) and not is_empty_root(snapshot, own_root):
             problem = f"snapshot {snapshot.snapshot_id} on the branch was not written by this run"
             raise PublishError(table=branch.table, branch=branch.name, problem=problem)
-    if own_root is not None:
-        problem = f"the branch no longer starts at snapshot {own_root}, where it was cut"
+        there += is_of_attempt(snapshot, branch.name)
+    else:
+        if own_root is not None:
+            problem = f"the branch no longer starts at snapshot {own_root}, where it was cut"
+            raise PublishError(table=branch.table, branch=branch.name, problem=problem)
+    new = (now.snapshots[each] for each in now.snapshots.keys() - before.snapshots.keys())
+    if 0 < there < sum(is_of_attempt(each, branch.name) for each in new):
+        problem = "someone dropped the branch while the run wrote to it, so it lacks a part of the result"
         raise PublishError(table=branch.table, branch=branch.name, problem=problem)
 
 

@@ -196,3 +196,20 @@ def test_a_compaction_that_is_rolled_back_while_a_run_writes_stays_rolled_back(l
 def roll_back_one(lake: Lake) -> None:
     before = lake.catalog.load("media.out", asset="test").ancestry().snapshots[1].snapshot_id
     lake.sql(f"CALL lake.system.rollback_to_snapshot('media.out', {before})")
+
+
+def test_a_run_whose_branch_is_dropped_while_it_writes_publishes_no_part_of_its_result(lake: Lake, runs: Runs) -> None:
+    """A statement that is at work when the branch is dropped creates it again when it commits."""
+    lake.append(events([10]))
+    captured = runs.capture("a")
+
+    def create_again(branch: Branch) -> None:
+        branch.drop(lake.session)
+        branch.create(lake.session, head=lake.catalog.load("media.out", asset="test").ancestry().head)
+        lake.session.table("lake.media.out").limit(1).writeTo(branch.sql_name).append()
+
+    with pytest.raises(PublishError, match="lacks a part of the result"):
+        runs.publish_while(captured, create_again)
+    assert lake.rows("media.out") == Counter(events([0, 1, 2]))
+    runs.publish(runs.capture("b"))
+    assert lake.rows("media.out") == lake.rows("media.playback")
