@@ -131,11 +131,15 @@ def _balanced(join: Callable[[Column, Column], Column], conditions: Sequence[Col
 
 @contextlib.contextmanager
 def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
-    """``frame``, cached by Spark while it is used several times.
+    """``frame``, cached by Spark while it is used several times. If a user has cached it, it stays so.
 
     It isn't a ``localCheckpoint``: over Spark Connect, a response that is sent twice makes the client drop the
     checkpoint at once (seen on pyspark 4.1.4), and the next use fails.
     """
+    level = frame.storageLevel
+    if level.useMemory or level.useDisk:
+        yield frame
+        return
     kept = frame.persist()
     try:
         yield kept

@@ -191,6 +191,13 @@ def test_a_key_that_exists_in_another_partition_is_not_appended_again(table: Tab
     check_append(table, [("a", 1.5, first, None, 1)], [("a", 1.5, second, None, 2), ("b", 1.5, second, None, 3)], ["k"])
 
 
+def test_what_a_user_has_cached_stays_cached_until_all_tables_are_written(table: Table) -> None:
+    rows = table.frame([("a", 0.0, None, None, 1)]).cache()
+    append_rows(rows, table.holding([]), dedup_on=["k"], partition_columns=PARTITION)
+    assert rows.storageLevel.useMemory
+    rows.unpersist()
+
+
 @examples(4)
 @given(earlier=some_rows, new=some_rows, on=keys, latest_by=st.sampled_from([None, "t"]))
 def test_a_merge_leaves_one_row_per_key_the_new_one_or_the_latest(
