@@ -395,7 +395,7 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one return per k
             return None
         case exp.Anonymous():
             known = AS_GIVEN in node.meta or node.name.lower() in BY_NAME
-            return None if known else f"the function {node.name} may give different values for the same row"
+            return None if known else f"the function {node.name} isn't known to give the same value each time"
         case _:
             return _lack(node) or _problem_of_kind(node)
 
