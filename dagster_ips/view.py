@@ -349,6 +349,15 @@ class IcdcView:
             if any(each == name or each.startswith(f"{name}.") for each in new)
         )
 
+    @property
+    def columns_widened(self) -> frozenset[str]:
+        """Columns that have a wider type, or a field with one, since the upstream was last consumed. For SQL assets."""
+        since = self._captured.capture.from_exclusive
+        wider = self._captured.source.columns_widened_since(since.schema_id if since else None)
+        return frozenset(
+            name for name in self.columns if any(each == name or each.startswith(f"{name}.") for each in wider)
+        )
+
     def affected(self, *keys: str) -> DataFrame:
         """All current rows of the upstream whose ``keys`` occur in the change, in added rows or in removed ones.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -167,6 +167,22 @@ class MaintenancePlan:
                 one.set("expressions", [each for each in one.selects if each.alias_or_name in names])
         return bool(mine.sql(DIALECT) == other._tree.sql(DIALECT))
 
+    def depends_on_types(self, source: int, columns: Collection[str]) -> bool:
+        """Whether another value of the result may follow from a wider type of any of these columns of a source.
+
+        A hash of a number depends on its type, for example, and so does the text of a float.
+        """
+        if self.refused is not None or not columns:
+            return bool(columns)
+        read = self.columns_read(source)
+        kinds = [
+            exp.DataType.build(each.type, dialect=DIALECT)
+            for each in self._given[1][source]
+            if each.name in columns and each.name.lower() in read
+        ]
+        known = _TAKES_AS_IT_IS if all(kind.this in exp.DataType.INTEGER_TYPES for kind in kinds) else _COPIES
+        return bool(kinds) and not all(isinstance(node, known) for node in self._tree.walk())
+
     @property
     def column_names(self) -> tuple[str | None, ...]:
         """The names of the result's columns as understood here, in lower case; None for those that are computed."""
@@ -311,6 +327,15 @@ class MaintenancePlan:
             return False
 
 
+_COPIES = (exp.Select, exp.From, exp.Table, exp.TableAlias, exp.Identifier, exp.Alias, exp.Column)
+_TAKES_AS_IT_IS = (
+    *_COPIES,
+    *(exp.Join, exp.Where, exp.Group, exp.Having, exp.Order, exp.Ordered, exp.Distinct, exp.SetOperation, exp.Subquery),
+    *(exp.Paren, exp.Connector, exp.Not, exp.Predicate, exp.Literal, exp.Boolean, exp.Null, exp.Star, exp.Tuple),
+    *(exp.Case, exp.If, exp.Coalesce, exp.Filter, exp.Count, exp.CountIf, exp.Sum, exp.Min, exp.Max),
+    *(exp.Window, exp.WindowSpec, exp.RowNumber, exp.Rank, exp.DenseRank),
+)
+"""What gives the same for an integer of any type."""
 _AS_GIVEN = "ips_as_given"
 """What the meta of a name has, and of a call of coalesce that is in the query: the name as it was given."""
 _OF_TIMES = re.compile(

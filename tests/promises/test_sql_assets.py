@@ -594,6 +594,50 @@ def test_columns_that_change_what_a_query_means_are_followed_even_if_no_row_chan
     follow()
 
 
+@pytest.mark.slow
+def test_a_wider_type_on_which_values_depend_computes_everything(lake: Lake, instance: dg.DagsterInstance) -> None:
+    texts = {
+        "hashed": "SELECT id, hash(n) AS h FROM song",
+        "shown": "SELECT id, CAST(f AS STRING) AS f FROM song",
+        "in_full": "SELECT id, CAST(f AS STRING) AS f FROM song FULL JOIN never USING (id)",
+        "copied": "SELECT id, n, f FROM song",
+        "counted": "SELECT n, count(*) AS c, max(id) AS m FROM song WHERE n > 0 GROUP BY n",
+    }
+    lake.catalog.create_namespace("media")
+    lake.sql("CREATE TABLE lake.media.song (id INT, n INT, f FLOAT) USING iceberg")
+    lake.sql("CREATE TABLE lake.media.never (id INT) USING iceberg")
+    lake.sql("INSERT INTO lake.media.song VALUES (1, 1, 0.1F), (2, 2, 1.1F)")
+    made = [ips.sql_asset(name, text, table=f"media.{name}", refresh="incremental") for name, text in texts.items()]
+    sources: Any = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("song", "never")]
+    definitions = pipeline(lake.folder, lake.spark_folder, *made, *sources)
+
+    def follow() -> dict[str, str]:
+        result = materialize(definitions, instance, *texts)
+        for name in ("song", "never"):
+            lake.sql(f"SELECT * FROM lake.media.{name}").createOrReplaceTempView(name)
+        for name, text in texts.items():
+            wanted = lake.sql(text)
+            found = lake.sql(f"SELECT {', '.join(wanted.columns)} FROM lake.media.{name}")
+            assert Counter(map(tuple, found.collect())) == Counter(map(tuple, wanted.collect())), name
+        return {name: said(result, name)["refresh"] for name in texts}
+
+    follow()
+    lake.sql("ALTER TABLE lake.media.song ALTER COLUMN n TYPE BIGINT")
+    lake.sql("ALTER TABLE lake.media.song ALTER COLUMN f TYPE DOUBLE")
+    follow()
+    lake.sql("INSERT INTO lake.media.song VALUES (3, 1, 0.1D)")
+    assert follow() == {
+        "hashed": "append",
+        "shown": "append",
+        "in_full": "full",
+        "copied": "append",
+        "counted": "combine",
+    }
+    lake.sql("ALTER TABLE lake.media.song ALTER COLUMN id TYPE BIGINT")
+    lake.sql("INSERT INTO lake.media.song VALUES (4, 1, 0.1D)")
+    assert follow() == {"hashed": "full", "shown": "full", "in_full": "full", "copied": "append", "counted": "combine"}
+
+
 def test_a_star_in_a_query_means_the_columns_that_its_sources_have_now(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

@@ -955,6 +955,38 @@ def test_a_query_that_cannot_be_maintained_is_refused_with_the_reason(text: str,
 
 
 @pytest.mark.parametrize(
+    ("text", "widened", "depends"),
+    [
+        ("SELECT n, f FROM t", "n f", False),
+        ("SELECT * FROM t", "n f", False),
+        ("SELECT n, hash(i) AS h FROM t", "i", True),
+        ("SELECT n, hash(i) AS h FROM t", "f", False),
+        ("SELECT n, CAST(f AS STRING) AS s FROM t", "f", True),
+        ("SELECT n FROM t WHERE f > 1.1", "f", True),
+        (
+            "SELECT i, sum(n) AS n, max(i) AS m FROM t WHERE n > 1 AND s LIKE 'a' GROUP BY i HAVING count(*) > 1",
+            "n i",
+            False,
+        ),
+        (
+            "SELECT x.i FROM t x LEFT JOIN t y USING (n) WHERE x.i IN (SELECT n FROM t) UNION ALL SELECT n FROM t",
+            "n",
+            False,
+        ),
+        ("SELECT i, rank() OVER (PARTITION BY i ORDER BY n DESC) AS r FROM t", "n i", False),
+        ("SELECT n + 1 AS m FROM t", "n", True),
+        ("SELECT x.n FROM t x FULL JOIN t y ON x.n = y.n", "n", True),
+        ("SELECT x.n FROM t x FULL JOIN t y ON x.n = y.n", "", False),
+    ],
+)
+def test_a_wider_type_matters_unless_it_gives_the_same_values(text: str, widened: str, *, depends: bool) -> None:
+    columns = [
+        QueryColumn(name, kind) for name, kind in zip("nifs", ("bigint", "int", "double", "string"), strict=True)
+    ]
+    assert MaintenancePlan(read(text), [columns]).depends_on_types(0, widened.split()) is depends
+
+
+@pytest.mark.parametrize(
     ("condition", "strategy"),
     [
         ("day >= 'today'", Strategy.FULL),
