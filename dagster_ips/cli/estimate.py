@@ -22,7 +22,7 @@ in size or statistics. append() and merge() write close to the lower bound, over
 Savings on reads, and on downstream jobs that rewrite because of this, come on top. Compactions aren't counted."""
 
 
-def estimate(lake: LakeCatalog, tables: Sequence[str], *, days: float | None, as_json: bool) -> None:
+def estimate(lake: LakeCatalog, tables: Sequence[str], *, days: int | None, as_json: bool) -> None:
     """Print what each table, and all of them together, would have saved."""
     since_ms = None if days is None else round(time.time() * 1000 - days * _DAY_MS)
     costs = {

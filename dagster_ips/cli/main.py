@@ -248,9 +248,7 @@ def icdc(
     help="The folder of an IcebergCatalog(folder=...), instead of the definitions' catalog.",
 )
 @click.option("--catalog", "name", help="A catalog that PyIceberg is configured for, for example in ~/.pyiceberg.yaml.")
-@click.option(
-    "--days", type=click.FloatRange(min=0, min_open=True), help="Only the last days. Default: all retained snapshots."
-)
+@click.option("--days", type=click.IntRange(min=1), help="Only the last days. Default: all retained snapshots.")
 @_json
 @dg_workspace_options
 def estimate(tables: tuple[str, ...], folder: str | None, name: str | None, **options: Any) -> None:  # noqa: ANN401

@@ -510,6 +510,11 @@ def test_sources_that_trade_places_make_another_query() -> None:
     assert code(old="y", new="z") != code(old="z", new="y")
 
 
+def test_a_misspelled_name_in_sources_is_refused() -> None:
+    with pytest.raises(DeclarationError, match=r"sources names media\.playbak, which its query doesn't read"):
+        ips.sql_asset("x", "SELECT a FROM media.playback", sources={"media.playbak": "playback"})
+
+
 @pytest.mark.slow
 def test_a_new_column_that_takes_the_place_of_another_name_computes_everything(
     lake: Lake, instance: dg.DagsterInstance

@@ -102,7 +102,7 @@ def sql_asset(  # noqa: PLR0913  # independent parameters
     name = key.to_user_string()
     query, policy = _read(name, sql), _policy(name, refresh)
     _require_unpartitioned(name, attributes)
-    upstreams = [_upstream(parts, sources or {}) for parts in query.sources]
+    upstreams = _upstreams(name, query.sources, sources or {})
     inputs = _inputs(name, upstreams)
     signature = f"{_LAYOUT}: {query.words}{_other_names(query.sources, upstreams)}"
 
@@ -217,10 +217,17 @@ def _require_unpartitioned(asset: str, attributes: Mapping[str, Any]) -> None:
         )
 
 
-def _upstream(parts: tuple[str, ...], sources: Mapping[str, AssetName]) -> dg.AssetKey:
-    given = {name.lower(): key for name, key in sources.items()}
-    named = given.get(name_of(parts).lower())
-    return dg.AssetKey(list(parts)) if named is None else asset_key_of(named)
+def _upstreams(asset: str, tables: Sequence[tuple[str, ...]], sources: Mapping[str, AssetName]) -> list[dg.AssetKey]:
+    """The asset key of each of the query's ``tables``: its name's parts, unless ``sources`` gives another."""
+    given = {name.lower(): asset_key_of(key) for name, key in sources.items()}
+    named = [name_of(parts).lower() for parts in tables]
+    if unknown := sorted(given.keys() - set(named)):
+        raise DeclarationError(
+            asset=asset,
+            problem=f"sources names {', '.join(unknown)}, which its query doesn't read.",
+            remedy=f"Name tables as the query does: it reads {', '.join(named) or 'none'}.",
+        )
+    return [given.get(name) or dg.AssetKey(list(parts)) for name, parts in zip(named, tables, strict=True)]
 
 
 def _other_names(sources: Sequence[tuple[str, ...]], upstreams: Sequence[dg.AssetKey]) -> str:
