@@ -217,6 +217,14 @@ def test_the_doctor_finds_a_history_that_cannot_be_followed(idle_lake: IdleLake)
     assert "dagster_ips/mode=full" in found["fix"]
 
 
+def test_each_way_out_of_an_error_is_in_the_fix(idle_lake: IdleLake) -> None:
+    idle_lake.catalog.client.drop_table("media.playback")
+    found = the_only(idle_lake.findings(), "next run")
+    assert found["what"].endswith("Nothing was read and no state changed.")
+    assert found["fix"].startswith("If it was renamed, ")
+    assert "If it was dropped, " in found["fix"]
+
+
 @pytest.mark.parametrize("is_partitioned", [False, True])
 def test_the_doctor_finds_an_outside_table_that_never_existed(idle_lake: IdleLake, *, is_partitioned: bool) -> None:
     days = 'partitions_def=dg.DailyPartitionsDefinition("2026-01-01"), metadata={{"partition_expr": "event_date"}} |'

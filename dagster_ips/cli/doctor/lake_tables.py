@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import shlex
 import time
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,7 @@ from dagster_ips.spark.branches import Branch, is_branch_of_run
 _EXPIRY = "history.expire.max-snapshot-age-ms"
 _USUAL_EXPIRY_MS = 5 * 24 * 60 * 60 * 1000
 """The age at which Iceberg's own maintenance expires snapshots by default."""
+_STAYED = re.compile(r"\b(?:[Nn]othing (?:more )?was|[Nn]o state) .*?\. ")
 
 
 def catalog(manager: IcdcIOManager) -> Iterator[Finding]:
@@ -227,7 +229,12 @@ def _is_at_work(branch: str, runs: set[str]) -> bool:
 
 
 def _problem_and_fix(problem: str) -> tuple[str, str]:
-    """Split an error's message into the problem and the fix, which is the last sentence."""
+    """Split an error's message into the problem and the fix.
+
+    The fix is what follows the sentence that says what stayed as it was; without such a sentence, the last one.
+    """
+    if stayed := _STAYED.search(problem):
+        return problem[: stayed.end()].rstrip(), problem[stayed.end() :]
     what, _, fix = problem.rpartition(". ")
     return (f"{what}.", fix) if what else (problem, "See the message.")
 
