@@ -10,7 +10,7 @@ from click.core import ParameterSource
 from dagster_shared.cli import dg_workspace_options
 
 _WORD = r"""(?:'[^']*'|"[^"]*"|[^\s'"`.,;)]|[.,;)](?=[^\s.,;)]))+"""
-_NEXT = re.compile(rf"(?:^ *|: |\(|run )dagster-ips(?: {_WORD})+", re.MULTILINE)
+_NEXT = re.compile(rf"(?:^ *|: |\(|run )dagster(?:-ips| sensor)(?: {_WORD})+", re.MULTILINE)
 """A command where a text tells to run it. A dot or comma at its end belongs to the sentence."""
 
 

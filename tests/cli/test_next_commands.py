@@ -19,6 +19,7 @@ WITHIN = {
     "Start over: dagster-ips reset 'a b' --upstream 'it'\"'\"'s; c' --why '...'{}. To recompute": "quotes",
     "declare incremental(start=5) and run dagster-ips reset daily --why '...'{}. To recompute": "run",
     "  dagster-ips icdc --drop ips.a_1{}": "a line",
+    "Turn it on in the UI (Automation), or: dagster sensor start ips_automation{}": "a command of Dagster's",
     "Pass the id that dagster-ips capture printed.": "no command to run",
 }
 
