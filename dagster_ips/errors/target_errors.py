@@ -113,16 +113,19 @@ class TargetColumnsChangedError(IpsError):
 
 @dataclass(eq=False)
 class MixedFilesError(IpsError):
-    """Partitions of the table can't be replaced: a file from before its partitioning changed has rows of several."""
+    """Partitions of the table can't be replaced: a file from before its partitioning changed has rows of several.
+
+    ``rewrite`` is the statement that rewrites such files.
+    """
 
     table: str
+    rewrite: str
 
     def __str__(self) -> str:
         return (
             f"{self.table} has files from before its partitioning changed, with rows of several partitions, so Iceberg "
             f"can't replace single partitions. Nothing was written and nothing was consumed. Run the asset once with "
-            f"the run tag dagster_ips/mode=full, or rewrite the files in Spark: CALL system.rewrite_data_files("
-            f"table => '{self.table}', options => map('rewrite-all', 'true'))."
+            f"the run tag dagster_ips/mode=full, or rewrite the files in Spark: {self.rewrite}"
         )
 
 

@@ -177,7 +177,7 @@ class Result:
             CombineError: the change can't be added to the existing rows.
             MixedFilesError: partitions are to be replaced, but a file has rows of several.
         """
-        with files_of_one_partition(branch.table):
+        with files_of_one_partition(branch):
             self._write(branch, target)
 
     def _write(self, branch: Branch, target: TableMetadata) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.row_text import row_text
 from dagster_ips.errors import MixedFilesError, UnfitFrameError
-from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.branches import Branch, table_argument
 from dagster_ips.spark.frames import MOST_LITERALS, all_of, any_of, computed_once, distinct_keys, free_prefix, listed
 from dagster_ips.spark.late import F, errors, sql
 from dagster_ips.spark.observed import watched
@@ -24,8 +24,8 @@ _MIXED = "some, but not all, rows match filter"
 
 
 @contextlib.contextmanager
-def files_of_one_partition(table: str) -> Iterator[None]:
-    """Around writes to ``table`` that replace partitions.
+def files_of_one_partition(branch: Branch) -> Iterator[None]:
+    """Around writes to ``branch`` that replace partitions.
 
     Raises:
         MixedFilesError: a file has rows of a partition that is replaced and of others.
@@ -35,7 +35,9 @@ def files_of_one_partition(table: str) -> Iterator[None]:
     except errors.PySparkException as error:
         if _MIXED not in str(error):
             raise
-        raise MixedFilesError(table) from error
+        arguments = f"table => {table_argument(branch.table)}, options => map('rewrite-all', 'true')"
+        rewrite = f"CALL {quoted(branch.catalog)}.system.rewrite_data_files({arguments})"
+        raise MixedFilesError(branch.table, rewrite) from error
 
 
 def replace_rows(frame: DataFrame, branch: Branch, *, table_is_empty: bool) -> None:
