@@ -79,8 +79,9 @@ class ForeignWriteError(IpsError):
             f"Someone other than {self.asset} changed rows of its table {self.table}: "
             f"{', '.join(self.commits[:_SHOWN])}{more}. Rows they added don't come from its inputs, and rows they "
             f"removed would stay missing, so nothing was written and nothing was consumed. To recompute the whole "
-            f"table, materialize {self.asset} with the run tag dagster_ips/mode=full. To continue with the table as it "
-            f"is, materialize it once with dagster_ips/accept={self.newest}."
+            f"table, materialize {self.asset} (all of its partitions, if it has any) with the run tag "
+            f"dagster_ips/mode=full. To continue with the table as it is, materialize it once with "
+            f"dagster_ips/accept={self.newest}."
         )
 
 
