@@ -361,7 +361,10 @@ def test_a_frame_that_does_not_hold_every_matching_row_is_refused(
     assert "Build the frame on source" in error
 
 
-@pytest.mark.parametrize(("frame", "where", "found"), [(5, "TRUE", "a int where a str"), (None, 1, "where a int")])
+@pytest.mark.parametrize(
+    ("frame", "where", "found"),
+    [(5, "TRUE", r"returned Overwrite\(int, str\)"), (None, 1, r"returned Overwrite\(pyspark DataFrame, int\)")],
+)
 def test_an_overwrite_whose_frame_or_condition_has_a_wrong_type_is_refused(
     two_days: Lake, instance: dg.DagsterInstance, frame: object, where: object, found: str
 ) -> None:

@@ -606,10 +606,9 @@ def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_co
         raise OutputTypeError(asset=asset, found="nothing" if obj is None else f"a {_type_name(obj)}")
     parts: tuple[object, object] = (obj.frame, obj.where)
     if not is_frame(parts[0]) or not isinstance(parts[1], str):
-        kinds = " where a ".join(map(_type_name, parts))
-        raise OutputTypeError(
-            asset=asset, found=f"an Overwrite of a {kinds} instead of a Spark DataFrame where a SQL text"
-        )
+        kinds = ", ".join(map(_type_name, parts))
+        found = f"Overwrite({kinds}), which takes a Spark DataFrame and a condition as SQL text"
+        raise OutputTypeError(asset=asset, found=found)
     if declared is not None or not is_consumer:
         raise DeclarationError(
             asset=asset,
