@@ -98,8 +98,11 @@ def pending(*, min_bytes: int | None = None, max_wait: dt.timedelta | None = Non
     With ``min_bytes``, only once that much was added (data files of all inputs together); with ``max_wait``, only once
     the oldest change is that old; with both, whichever comes first. Each must be positive.
 
+    It stays true while a run is in progress and after one has failed, so use ``on_change`` to request runs of the asset
+    itself.
+
     Example:
-        >>> (pending() & AutomationCondition.cron_tick_passed("@hourly")).name
+        >>> (on_change() & ~AutomationCondition.any_deps_match(pending())).name
         'AND'
     """
     if min_bytes is not None and min_bytes <= 0:

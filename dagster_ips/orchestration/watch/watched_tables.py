@@ -278,8 +278,8 @@ def require_no_limits(watched: WatchedInputs, *limits: object) -> None:
         raise DeclarationError(
             asset=watched.name,
             problem="it is partitioned, but min_bytes and max_wait work only for assets without partitions.",
-            remedy="Leave them out; to run less often, add a cron condition: ips.pending() & "
-            'AutomationCondition.cron_tick_passed("@hourly").',
+            remedy="Leave them out; to run less often, use ips.on_change() & "
+            'AutomationCondition.cron_tick_passed("@hourly"), or interval_seconds of a pending_sensor().',
         )
 
 
