@@ -27,7 +27,7 @@ help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | \
 	    while IFS='|' read -r target what; do printf '  make %-11s %s\n' "$$target" "$$what"; done
 
-demo: setup ## run the example pipeline and open Dagster's UI on it
+demo: setup ## run the example pipeline and serve Dagster's UI on it
 	$(PYTHON_HERE) -m example_project.demo
 
 demo-check: setup ## run the example pipeline from end to end, and check what it shows
@@ -69,7 +69,7 @@ lint: setup ## check style, types and the direction of imports
 	$(PYTHON_HERE) -m mypy $(wildcard dagster_ips example_project)
 	.local/venv/bin/lint-imports
 
-preflight: ## check for Python and Java, without downloading anything
+preflight: ## check for Python and Java; with apt-get and no password, install what is missing
 	@scripts/preflight.sh >/dev/null
 
 setup: preflight
