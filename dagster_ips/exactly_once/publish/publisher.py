@@ -459,7 +459,7 @@ def _moved_each_time(branch: Branch) -> PublishError:
     problem = (
         f"each of {_MOST_ATTEMPTS} times that the rows were written, something else was committed to the table in the "
         "meantime. If the asset's own runs did it, let fewer of them run at once: give the asset a pool in Dagster "
-        "(@dg.asset(pool=...))"
+        "(@dg.asset(pool=...)), and the pool a limit"
     )
     return PublishError(table=branch.table, branch=branch.name, problem=problem)
 
