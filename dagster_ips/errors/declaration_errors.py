@@ -9,7 +9,10 @@ from dagster_ips.errors.base_error import IpsError
 
 @dataclass(eq=False)
 class DeclarationError(IpsError):
-    """An asset declares its inputs or its table in a way that can't work. Raised when definitions load."""
+    """An asset declares its inputs or its table in a way that can't work.
+
+    Raised when definitions load; in a run, if only the run shows it.
+    """
 
     asset: str
     problem: str
