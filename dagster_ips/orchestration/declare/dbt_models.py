@@ -370,7 +370,10 @@ def _place(node: _Node) -> tuple[str | None, str]:
 
 
 def _no_manifest(problem: str) -> DeclarationError:
-    remedy = "Run `dbt compile` with a Spark target, and pass the target/manifest.json that it writes."
+    remedy = (
+        "Run `dbt compile --full-refresh` with a target of Spark, Databricks or Glue, and pass the "
+        "target/manifest.json that it writes."
+    )
     return DeclarationError(asset="dbt_models", problem=f"{problem}.", remedy=remedy)
 
 
