@@ -262,7 +262,9 @@ def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> di
 
 
 def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
-    """Write by key: update rows that differ, insert new ones. ``latest_by`` decides between rows with the same key.
+    """Write by key: update rows that differ, insert new ones, delete those whose key is gone upstream.
+
+    ``latest_by`` decides between rows with the same key.
 
     Example:
         >>> merge(on=["event_date", "account_id"])
