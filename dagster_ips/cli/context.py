@@ -44,6 +44,7 @@ from dagster_ips.orchestration.watch.run_at_work import run_at_work
 # What is wrong with one table alone: commands that show several report it and show the others.
 UNREADABLE = (MetadataUnreadableError, UnsupportedTableError)
 _MOST_LINES, _LONGEST = 4, 600
+_CHOOSE = "--catalog NAME or --folder FOLDER."
 _WHERE = "Specify the definitions as for dagster: -m MODULE, -f FILE or -w WORKSPACE, or in pyproject.toml."
 
 
@@ -217,6 +218,7 @@ def catalog_of(options: dict[str, Any], *, folder: str | None, name: str | None)
 
     Raises:
         InstanceError: there are no definitions, their tables are in several catalogs, or there is none in ``folder``.
+        click.UsageError: nothing says where definitions are.
     """
     if folder is not None:
         if not Path(folder, "catalog.db").exists():  # It would be created.
@@ -225,11 +227,15 @@ def catalog_of(options: dict[str, Any], *, folder: str | None, name: str | None)
         return LakeCatalog.embedded(name or _its_name(Path(folder)), Path(folder))
     if name is not None:
         return LakeCatalog.configured(name)
-    _, tables, _ = known_at(options)
+    try:
+        _, tables, _ = known_at(options)
+    except click.UsageError as error:
+        message = f"{error.message} Without definitions: {_CHOOSE}"
+        raise click.UsageError(message) from error
     catalogs = {each.manager.catalog.name_of(""): each.manager.catalog for each in tables}
     if len(catalogs) != 1:
         problem = f"The definitions have tables in {len(catalogs)} catalogs."
-        raise InstanceError(problem=problem, remedy="Choose one: --catalog NAME or --folder FOLDER.")
+        raise InstanceError(problem=problem, remedy=f"Choose one: {_CHOOSE}")
     return next(iter(catalogs.values())).open()
 
 

@@ -66,6 +66,7 @@ def test_outside_of_a_project_a_command_says_how_to_name_the_definitions(
     result = CliRunner().invoke(main, command.split())
     assert result.exit_code == 2
     assert "-f FILE" in result.output
+    assert ("--catalog NAME" in result.output) == command.startswith("estimate")
 
 
 def test_a_folder_that_does_not_exist_is_not_made_into_an_empty_catalog(tmp_path: Path) -> None:
