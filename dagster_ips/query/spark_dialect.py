@@ -160,8 +160,28 @@ def _extract(annotator: Any, call: exp.Extract) -> exp.Expr:  # noqa: ANN401  # 
 
 
 def _joined(annotator: Any, call: exp.DPipe) -> exp.Expr:  # noqa: ANN401  # as above
-    is_binary = call.this.is_type("binary") or call.expression.is_type("binary")
-    found: exp.Expr = annotator._set_type(call, exp.DType.UNKNOWN if is_binary else exp.DType.TEXT)  # noqa: SLF001
+    """A text if it is known that the operands are no arrays, which are joined to an array, and none is binary."""
+    sides = call.this, call.expression
+    is_binary = any(each.is_type("binary") for each in sides)
+    is_text = any(each.is_type(*exp.DataType.TEXT_TYPES) for each in sides)
+    is_text = is_text or all(each.is_type(*_NUMBERS, *exp.DataType.TEMPORAL_TYPES, "boolean") for each in sides)
+    kind = exp.DType.TEXT if is_text and not is_binary else exp.DType.UNKNOWN
+    found: exp.Expr = annotator._set_type(call, kind)  # noqa: SLF001  # as above
+    return found
+
+
+def _of_key(annotator: Any, call: exp.Bracket) -> exp.Expr:  # noqa: ANN401  # as above
+    """Spark gives all values of a map one type; sqlglot, the one that the value of this key has by itself."""
+    found: exp.Expr = Spark.EXPRESSION_METADATA[exp.Bracket]["annotator"](annotator, call)
+    if isinstance(call.this, exp.Map | exp.VarMap) and call.this.is_type("unknown"):
+        annotator._set_type(call, exp.DType.UNKNOWN)  # noqa: SLF001  # as above
+    return found
+
+
+def _later(annotator: Any, call: exp.TimestampAdd) -> exp.Expr:  # noqa: ANN401  # as above
+    has_zone = not call.this.is_type("timestampntz")
+    kind = exp.DType.TIMESTAMP if has_zone else exp.DType.TIMESTAMPNTZ
+    found: exp.Expr = annotator._set_type(call, kind)  # noqa: SLF001  # as above
     return found
 
 
@@ -187,6 +207,8 @@ class SparkSql(Spark):
         exp.Literal: {"annotator": _literal},
         exp.Extract: {"annotator": _extract},
         exp.DPipe: {"annotator": _joined},
+        exp.Bracket: {"annotator": _of_key},
+        exp.TimestampAdd: {"annotator": _later},
         **dict.fromkeys((exp.Day, exp.WeekOfYear, exp.Year), _INTS),
         exp.Quantile: {"returns": exp.DType.DOUBLE},
         exp.DateTrunc: {"returns": exp.DType.DATE},  # whatever the type of its argument

@@ -286,6 +286,7 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
             "SELECT c, n FROM (SELECT c, v, count(*) AS n FROM q GROUP BY c, v) WHERE CAST(v AS string) = '0.0'",
             "SELECT CAST(v AS string) AS k, count(*) OVER (PARTITION BY v) AS n FROM q",
             "SELECT CAST(v AS string) AS k, n FROM (SELECT v, count(*) OVER (PARTITION BY v) AS n FROM q)",
+            "SELECT CAST(w AS string) AS k, count(*) AS n FROM (SELECT array(v) || array(v) AS w FROM q) GROUP BY w",
         )
     ),
 ]
@@ -756,6 +757,8 @@ def test_a_computed_text_or_time_equals_a_column_of_that_type(computed: str, kin
         ("coalesce(d, '2026-01-01')", "string"),
         ("b / '2'", "string"),
         ("reverse(b)", "int"),
+        ("map('a', d, 'b', t)['a']", "date"),
+        ("date_add(HOUR, 1, CAST(t AS TIMESTAMP_NTZ))", "timestamp"),
     ],
 )
 def test_an_expression_that_spark_may_give_another_type_leads_to_no_key(computed: str, kind: str) -> None:

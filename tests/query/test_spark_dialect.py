@@ -283,6 +283,8 @@ nullif({}, {})
 if(b, {}, {})
 CASE i WHEN 1 THEN {} WHEN 2 THEN {} END
 array({}, {})[0]
+map('a', {}, 'b', {})['a']
+array({}) || array({})
 concat({}, {})
 """.strip().splitlines()
 TYPED_ALONE = """
@@ -302,6 +304,7 @@ extract(YEAR FROM {})
 extract(SECOND FROM {})
 last_day({})
 date_add({}, 1)
+date_add(HOUR, 1, {})
 date_format({}, 'yyyy-MM')
 date_trunc('HOUR', {})
 trunc({}, 'MONTH')
