@@ -95,9 +95,9 @@ class Query:
         """The names of the columns that it compares with others for equality, of whichever table, in lower case.
 
         Example:
-            >>> text = "SELECT a FROM t JOIN u ON t.K = u.i JOIN v USING (w) WHERE c IN (SELECT d FROM x WHERE e = 1)"
+            >>> text = "SELECT a FROM t JOIN u ON t.K = u.i JOIN v USING (w) WHERE (b, c) IN (SELECT d, e FROM x)"
             >>> sorted(read(text).compared_columns)
-            ['c', 'd', 'i', 'k', 'w']
+            ['b', 'c', 'd', 'e', 'i', 'k', 'w']
         """
         names = [each.name for join in self.tree.find_all(exp.Join) for each in join.args.get("using") or ()]
         for each in self.tree.find_all(exp.EQ, exp.NullSafeEQ):
@@ -105,7 +105,8 @@ class Query:
                 names += [each.left.name, each.right.name]
         for found in self.tree.find_all(exp.In):
             if query := found.args.get("query"):
-                names += [found.this.name, *query.unnest().named_selects]
+                columns = found.this.expressions if isinstance(found.this, exp.Tuple) else [found.this]
+                names += [*(each.name for each in columns), *query.unnest().named_selects]
         return frozenset(name.lower() for name in names)
 
     def over(self, names: Mapping[int, str]) -> str:

@@ -298,8 +298,7 @@ class _Builder:
         if isinstance(node, SelectBlock):
             for condition in conjuncts(where.this if where else None):
                 pairs += _correlation(block, node, condition)
-        if isinstance(node, SelectBlock) and (compared := _compared_with(block, query, node)) is not None:
-            pairs.append(compared)
+            pairs += _compared_with(block, query, node)
         alias = f"ips_subquery_{self._subqueries}"
         self._subqueries += 1
         inside = tuple(inner for _, inner in pairs)
@@ -436,21 +435,25 @@ def _correlation(block: SelectBlock, inner: SelectBlock, condition: exp.Expr) ->
     return []
 
 
-def _compared_with(block: SelectBlock, query: exp.Query, inner: SelectBlock) -> tuple[exp.Column, exp.Expr] | None:
-    """The column ``x`` of ``x IN (query)`` and the column it is compared with, where null has the effect of false.
+def _compared_with(block: SelectBlock, query: exp.Query, inner: SelectBlock) -> Iterator[tuple[exp.Column, exp.Expr]]:
+    """Each column of ``x IN (query)`` or ``(x, y) IN (query)`` and what it is compared with, if null acts as false.
 
-    Whether a value is in the result of ``inner`` depends only on the rows of ``inner`` that have this value.
+    Whether a value is in a column of the result of ``inner`` depends only on the rows of ``inner`` that have it.
     """
     parent = above(query, exp.Subquery)
     if not isinstance(parent, exp.In) or parent.args.get("query") is None:
-        return None
-    column, value = plain(parent.this), key_expression(inner, 0)
+        return
     clause = above(parent, exp.And, exp.Or, exp.Paren)
-    if not isinstance(clause, exp.Where | exp.Having) or not isinstance(column, exp.Column):
-        return None
-    if block.relation(column.table) is None or not isinstance(value, exp.Column) or not _are_alike(column, value):
-        return None
-    return column, value
+    if not isinstance(clause, exp.Where | exp.Having):
+        return
+    compared = plain(parent.this)
+    columns = compared.expressions if isinstance(compared, exp.Tuple) else [compared]
+    for place, column in enumerate(map(plain, columns[: len(inner.names)])):
+        value = key_expression(inner, place)
+        if not isinstance(column, exp.Column) or block.relation(column.table) is None:
+            continue
+        if isinstance(value, exp.Column) and _are_alike(column, value):
+            yield column, value
 
 
 def key_expression(block: SelectBlock, place: int) -> exp.Expr | None:

@@ -34,11 +34,15 @@ RULES = {
     ),
     "keys are in every PARTITION BY": (TREE, "for window in block.windows]", "for window in block.windows[:0]]"),
     "one group and LIMIT have no keys": (TREE, "if block.unkeyed or any(", "if any("),
-    "an IN that isn't under WHERE tells no key": (TREE, "if not isinstance(clause, exp.Where | exp.Having) or", "if"),
+    "an IN that isn't under WHERE tells no key": (
+        TREE,
+        "if not isinstance(clause, exp.Where | exp.Having):",
+        "if False:",
+    ),
     "of an IN each value stands for itself": (
         TREE,
-        "column, value = plain(parent.this), key_expression(inner, 0)",
-        "column, value = plain(parent.this), plain(query).selects[0].unalias()",
+        "value = key_expression(inner, place)",
+        "value = plain(query).selects[place].unalias()",
     ),
     "a RIGHT JOIN begins with its right side": (TREE, 'first.set("this", preserved.copy())', "pass"),
     "only legal equalities limit": (

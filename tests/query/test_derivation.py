@@ -75,6 +75,18 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         {"t3": [(2, 1, "u")]},
     ),
     (
+        "SELECT a, s, c FROM t0 WHERE (a, c) IN (SELECT a, max(c) FROM t0 GROUP BY a)",
+        {"t0": [(1, 1, 1, "a"), (2, 1, 1, "b"), (None, 1, 1, "c")]},
+        {"t0": [(1, 1, 2, "d")]},
+        {"t0": [(2, 1, 1, "b")]},
+    ),
+    (
+        "SELECT s, count(*) AS n FROM t0 WHERE (a, b) IN (SELECT b, f FROM t3) OR s = 'c' GROUP BY s",
+        {"t0": [(1, 1, 1, "a"), (1, 2, 1, "b"), (1, None, 1, "c")], "t3": [(1, 2, "u")]},
+        {"t3": [(1, 1, "u"), (1, None, "v")]},
+        {"t3": [(1, 2, "u")]},
+    ),
+    (
         "SELECT a FROM t0 UNION ALL SELECT b FROM t3 ORDER BY a LIMIT 2",
         {"t0": [(2, 1, 1, "a")], "t3": [(3, 1, "u")]},
         {"t3": [(1, 1, "u")]},
@@ -417,6 +429,12 @@ PLANS = [
         ADDED,
         Strategy.FULL,
         "n isn't what the rows are grouped by",
+    ),
+    (
+        "SELECT a, s FROM t0 WHERE (a, c) IN (SELECT a, max(c) FROM t0 GROUP BY a)",
+        ADDED,
+        Strategy.KEYS,
+        "a subquery or semi join decides",
     ),
     ("SELECT x.a, y.s FROM t0 x FULL JOIN t1 y ON x.a = y.a", ADDED, Strategy.FULL, "FULL JOIN"),
     ("SELECT DISTINCT a, s FROM t0", ADDED, Strategy.KEYS, "DISTINCT compares rows"),
