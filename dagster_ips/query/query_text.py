@@ -488,16 +488,28 @@ def _problem_of_limit(node: exp.Expr) -> str | None:
 def _orders_all(select: exp.Select, by: Sequence[exp.Expr]) -> bool:
     """Whether ``by`` has each column of the result: by its name or its place, or as it is computed.
 
-    With joins, a name that is qualified may be another column than the one of that name in the result. By anything but
-    the table's name, it may be a field of a struct.
+    A name that isn't qualified is one of the result, if that has it, and a qualified one is never an alias. With joins,
+    it may be another column than the one of that name in the result. By anything but the table's name, it may be a
+    field of a struct.
     """
     from_, joins = select.args.get("from_"), select.args.get("joins")
-    qualifiers = {"", from_.this.alias_or_name.lower()} if from_ and not joins else {""}
-    names = {each.name.lower() for each in by if isinstance(each, exp.Column) and each.table.lower() in qualifiers}
+    table = from_.this.alias_or_name.lower() if from_ and not joins else None
+    columns = [(each.table.lower(), each.name.lower()) for each in by if isinstance(each, exp.Column)]
     places = {each.name for each in by if isinstance(each, exp.Literal) and not each.is_string}
+    aliases = {each.alias.lower() for each in select.expressions if each.alias}
+
+    def is_ordered(place: int, selected: exp.Expr) -> bool:
+        value = selected.unalias()
+        if ("", selected.alias_or_name.lower()) in columns or str(place) in places:
+            return True
+        if not isinstance(value, exp.Column):
+            return value in by
+        given, name = value.table.lower(), value.name.lower()
+        is_of_table = given in ("", table) and (table, name) in columns
+        return is_of_table or (value in by and (given != "" or name not in aliases))
+
     return not any(each.is_star for each in select.expressions) and all(
-        each.alias_or_name.lower() in names or str(place) in places or each.unalias() in by
-        for place, each in enumerate(select.expressions, start=1)
+        is_ordered(place, each) for place, each in enumerate(select.expressions, start=1)
     )
 
 
