@@ -168,6 +168,10 @@ QUERIES = {
         SELECT play_id, day FROM play
         WHERE device IN ('tv', 'TV') AND account_id IN (SELECT account_id FROM account WHERE country = 'de')
     """,
+    "pair_in": """
+        SELECT payment_id, account_id, day FROM payment
+        WHERE (account_id, day) IN (SELECT account_id, max(day) FROM payment GROUP BY account_id)
+    """,
     "not_in": "SELECT play_id FROM play WHERE account_id NOT IN (SELECT account_id FROM account WHERE plan = 'free')",
     "anti_join": """
         SELECT p.payment_id, p.status FROM payment p LEFT ANTI JOIN play x ON p.account_id = x.account_id AND p.day = x.day
