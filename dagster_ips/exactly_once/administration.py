@@ -11,14 +11,18 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.file_set import consumed_after
 from dagster_ips.core.history_place import Place
 from dagster_ips.core.intervention import InterventionKind
-from dagster_ips.core.target import TargetHistory, settle, unexpected_change
+from dagster_ips.core.target import TargetHistory, settle
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.errors import CaptureNotInFlightError, RewindError, StateUnreadableError, TargetChangedError
+from dagster_ips.errors import CaptureNotInFlightError, RewindError, StateUnreadableError
 from dagster_ips.exactly_once.capture.edge_start import snapshot_at
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.inspect.edge_status import Inspector, Pending
-from dagster_ips.exactly_once.target_table.target_history import histories_of, require_known_publications
+from dagster_ips.exactly_once.target_table.target_history import (
+    histories_of,
+    require_known_publications,
+    require_unchanged,
+)
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.lasting_facts import head_mark
 from dagster_ips.state.store import EdgeStore
@@ -76,8 +80,7 @@ class Administrator:
         state = self.store.get(edge)
         target = self._history(state)
         state = settle(state, target)
-        if what := unexpected_change(state, target):
-            raise TargetChangedError(table=self.target, consumer=consumer, what=what)
+        require_unchanged(self.target, [(state, target)])
         require_known_publications(self.target, [(state, target)])
         if not may_repeat:
             problem = f"runs add rows to {self.target}, so rows that are read again could be duplicated"

@@ -16,13 +16,12 @@ from dagster_ips.core.mode_decision import ModeDecision, decide_mode
 from dagster_ips.core.partials_property import PARTIALS
 from dagster_ips.core.policy import OnUnmapped
 from dagster_ips.core.ranges import Predicate
-from dagster_ips.core.target import is_older, unexpected_change
+from dagster_ips.core.target import is_older
 from dagster_ips.core.touched import LineState, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
     StateUnreadableError,
     TagFollowedError,
-    TargetChangedError,
     UnknownRefError,
     UnmappedRowsError,
     UnsupportedTableError,
@@ -56,7 +55,12 @@ from dagster_ips.exactly_once.capture.partition_captures import (
 )
 from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, follow, without_overwritten
 from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.exactly_once.target_table.target_history import histories_of, require_known_publications, store_settled
+from dagster_ips.exactly_once.target_table.target_history import (
+    histories_of,
+    require_known_publications,
+    require_unchanged,
+    store_settled,
+)
 from dagster_ips.exactly_once.target_table.target_ownership import (
     Accepted,
     accepted_writes,
@@ -285,9 +289,8 @@ class Capturer:
         settled = store_settled(self.store, states, histories)
         now = tuple(EdgeToCapture(state, histories.get(edge)) for edge, state in settled.items())
         found = _as_divided_now(now, metadata, tracked, known)
-        for each in found if request.asked_for is not Mode.FULL else ():
-            if what := unexpected_change(each.state, each.history):
-                raise TargetChangedError(table=request.target, consumer=each.state.edge.consumer, what=what)
+        if request.asked_for is not Mode.FULL:
+            require_unchanged(request.target, ((each.state, each.history) for each in found))
         return found
 
     def _states_of_every_partition(self, request: CaptureRequest) -> list[EdgeState]:

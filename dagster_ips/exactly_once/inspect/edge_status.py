@@ -11,12 +11,11 @@ from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.ownership import Consent
-from dagster_ips.core.target import settle, unexpected_change, without_target
+from dagster_ips.core.target import settle, without_target
 from dagster_ips.errors import (
     CursorStorageError,
     IpsError,
     MetadataUnreadableError,
-    TargetChangedError,
     UnknownTableError,
     UnsupportedTableError,
 )
@@ -24,7 +23,11 @@ from dagster_ips.exactly_once.capture.backlog_share import share_of
 from dagster_ips.exactly_once.capture.capturer import require_ref_and_columns
 from dagster_ips.exactly_once.capture.edge_start import StartFinder
 from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, end_of, files_in, follow
-from dagster_ips.exactly_once.target_table.target_history import histories_of, require_known_publications
+from dagster_ips.exactly_once.target_table.target_history import (
+    histories_of,
+    require_known_publications,
+    require_unchanged,
+)
 from dagster_ips.exactly_once.target_table.target_ownership import (
     require_known_writes,
     require_own,
@@ -105,8 +108,7 @@ class Inspector:
                 raise found
             history = histories_of(self.catalog.storage, metadata, [state]).get(edge)
             state = settle(state, history)
-            if what := unexpected_change(state, history):
-                raise TargetChangedError(table=self.target, consumer=consumer, what=what)
+            require_unchanged(self.target, [(state, history)])
             consumed = state.committed.snapshot_id if state.committed else None
             source = self.catalog.load(tracked.table, asset=consumer, consumed_snapshot_id=consumed)
             require_ref_and_columns(tracked, source, consumer)

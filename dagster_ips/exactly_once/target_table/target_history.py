@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.target import TargetHistory, settle, settle_all, shows_all_since
-from dagster_ips.errors import UnknownPublicationError
+from dagster_ips.core.target import TargetHistory, settle, settle_all, shows_all_since, unexpected_change
+from dagster_ips.errors import TargetChangedError, UnknownPublicationError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.expired_snapshots import with_expired_snapshots
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -53,6 +53,17 @@ def store_settled(
         with effect(Effect.COMMIT):
             store.set(*changed)
     return settled
+
+
+def require_unchanged(table: str, settled: Iterable[tuple[EdgeState, TargetHistory | None]]) -> None:
+    """Fail if the table isn't what was published last as far as a settled state knows.
+
+    Raises:
+        TargetChangedError: it isn't.
+    """
+    for state, history in settled:
+        if what := unexpected_change(state, history):
+            raise TargetChangedError(table=table, consumer=state.edge.consumer, what=what)
 
 
 def require_known_publications(table: str, settled: Iterable[tuple[EdgeState, TargetHistory | None]]) -> None:

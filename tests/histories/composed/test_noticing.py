@@ -59,7 +59,7 @@ def not_asked_what_sources_columns_stand_for(patch: pytest.MonkeyPatch) -> None:
 
 
 def not_asked_what_it_holds(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(capturer, "unexpected_change", _nothing)
+    patch.setattr(capturer, "require_unchanged", _nothing)
 
 
 def taking_others_rows(patch: pytest.MonkeyPatch) -> None:
