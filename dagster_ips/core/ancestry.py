@@ -110,6 +110,10 @@ class Ancestry:
         """The snapshot if it is retained in this ancestry, else None."""
         return next((s for s in self.snapshots if s.snapshot_id == snapshot_id), None)
 
+    def places(self) -> dict[int, int]:
+        """Each snapshot's number of newer snapshots, by its id."""
+        return {snapshot.snapshot_id: place for place, snapshot in enumerate(self.snapshots)}
+
     def since(self, snapshot_id_exclusive: int) -> tuple[Snapshot, ...] | None:
         """The snapshots after that one up to the head, oldest first; None if it isn't retained in this ancestry."""
         if self.head is None:

@@ -82,7 +82,7 @@ def _kept(need: Need, snapshots: Mapping[int, Snapshot], ancestries: Mapping[str
     history = ancestries[need.ref].snapshots
     if need.after not in snapshots:
         return list(history) if history and history[-1].parent_id == need.after else []
-    places = {each.snapshot_id: place for place, each in enumerate(history)}
+    places = ancestries[need.ref].places()
     abandoned, at = [], snapshots.get(need.after)
     while at is not None and at.snapshot_id not in places:
         abandoned.append(at)

@@ -84,12 +84,12 @@ def _followed(consumed: Snapshot, retained: Mapping[int, Snapshot], ancestry: An
         if snapshot.snapshot_id == consumed.snapshot_id:  # older snapshots, however many there are, needn't be read
             return Interval(consumed, tuple(reversed(newer)))
         newer.append(snapshot)
-    position = {snapshot.snapshot_id: index for index, snapshot in enumerate(ancestry.snapshots)}
+    places = ancestry.places()
     behind = Ancestry.of(retained, consumed.snapshot_id).snapshots
-    abandoned = tuple(takewhile(lambda snapshot: snapshot.snapshot_id not in position, behind))
+    abandoned = tuple(takewhile(lambda snapshot: snapshot.snapshot_id not in places, behind))
     if len(abandoned) == len(behind):
         return None
-    common = position[behind[len(abandoned)].snapshot_id]
+    common = places[behind[len(abandoned)].snapshot_id]
     return Interval(consumed, tuple(ancestry.snapshots[:common][::-1]), abandoned)
 
 

@@ -45,7 +45,7 @@ class ForeignWrites:
     @classmethod
     def of(cls, ancestry: Ancestry, asset: str, *, accept: int | None = None) -> ForeignWrites:
         """The snapshots that ``asset`` didn't write. Compactions and empty commits are nobody's."""
-        places = {snapshot.snapshot_id: place for place, snapshot in enumerate(ancestry.snapshots)}
+        places = ancestry.places()
         ids = [int(s.summary[ACCEPTED]) for s in ancestry.snapshots if ACCEPTED in s.summary]
         accepted = [places[number] for number in (*ids, accept) if number in places]
         found = tuple(s for s in ancestry.snapshots if not (s.keeps_rows or _is_by(s, asset)))

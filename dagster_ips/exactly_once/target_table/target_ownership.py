@@ -25,7 +25,7 @@ class Accepted:
         """``state`` with a mark that includes the accepted writes."""
         if self.head is None or state.target is None:
             return state
-        places = {snapshot.snapshot_id: place for place, snapshot in enumerate(target.ancestry().snapshots)}
+        places = target.ancestry().places()
         is_newer = places.get(state.target.snapshot_id, len(places)) > places[self.head.snapshot_id]
         return replace(state, target=TargetMark.at(self.head, target.uuid)) if is_newer else state
 

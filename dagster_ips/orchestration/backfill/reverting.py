@@ -228,7 +228,7 @@ class BackfillReverter:
         That revert restored the rows of an earlier snapshot. If this one is older than ``before``, or isn't known, the
         revert counts as a change.
         """
-        places = {snapshot.snapshot_id: place for place, snapshot in enumerate(target.ancestry().snapshots)}
+        places = target.ancestry().places()
         store, undone = self.lineage.store, {part: set[int]() for part in parts}
         for each in since:
             if each.reverts is None or each.is_revert:

@@ -219,12 +219,12 @@ def _unreported(
     """The snapshots by partition, without those up to its newest materialization."""
     if not versions:
         return versions
-    age = {snapshot.snapshot_id: number for number, snapshot in enumerate(ancestry.snapshots)}
+    places = ancestry.places()
     made = data_versions_of_partitions(instance, asset, list(versions))
 
     def is_reported(key: str) -> bool:
-        version, changed = made.get(key, ""), age.get(versions[key])
-        made_at = age.get(int(version)) if version.isdecimal() else None
+        version, changed = made.get(key, ""), places.get(versions[key])
+        made_at = places.get(int(version)) if version.isdecimal() else None
         return made_at is not None and changed is not None and made_at <= changed
 
     return {key: version for key, version in versions.items() if not is_reported(key)}
