@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.capture import Mode
+from dagster_ips.core.ownership import may_hold_rows
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.row_text import row_text
 from dagster_ips.core.write_mode import (
@@ -181,7 +182,7 @@ class Result:
             self._write(branch, target)
 
     def _write(self, branch: Branch, target: TableMetadata) -> None:
-        if self.new_partitions is not None and not _holds_no_rows(target):
+        if self.new_partitions is not None and may_hold_rows(target.ancestry()):
             delete_where(self.new_partitions, branch, self.frame.sparkSession)
         if isinstance(self.write_mode, Combine):
             self._combine_all(self.write_mode, branch, target)
@@ -369,7 +370,7 @@ class Result:
     def _replace_all(self, rows: DataFrame, branch: Branch, target: TableMetadata) -> None:
         """Replace all that the run computes: every row, or the rows of its partitions."""
         if self.partitions is None:
-            replace_rows(rows, branch, table_is_empty=_holds_no_rows(target))
+            replace_rows(rows, branch, table_is_empty=not may_hold_rows(target.ancestry()))
         else:
             overwrite_matching(rows, branch, where=self.partitions, whole_file_columns=target.whole_file_columns())
 
@@ -497,8 +498,3 @@ def _changed_key(
 
 def _still(change: InputChange, other: InputChange) -> str:
     return "it still has other rows" if other is change else f"{other.upstream} has rows"
-
-
-def _holds_no_rows(target: TableMetadata) -> bool:
-    head = target.ancestry().head
-    return head is None or head.summary.get("total-records") == "0"
