@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.edge import ARROW
 
 ATTEMPT = "dagster-ips.attempt"
 EDGE = "dagster-ips.edge."
@@ -144,7 +145,7 @@ def writer_of(snapshot: Snapshot) -> str | None:
     stamps = [value for key, value in snapshot.summary.items() if key.startswith(EDGE)]
     if ASSET in snapshot.summary or not stamps:
         return snapshot.summary.get(ASSET)
-    return str(json.loads(stamps[0])["edge"]).rpartition(" ← ")[0]
+    return str(json.loads(stamps[0])["edge"]).rpartition(ARROW)[0]
 
 
 def owner_of(ancestry: Ancestry, properties: Mapping[str, str]) -> str | None:
