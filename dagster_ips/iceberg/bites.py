@@ -21,8 +21,8 @@ from dagster_ips.iceberg.manifests import (
     added_by,
     content_of,
     live_files_count,
-    may_hold_live_files,
     read_live_entries,
+    read_live_manifests,
     read_manifest_list,
 )
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -53,7 +53,7 @@ def live_bite(
 
     Cost: the manifests that list the files taken, and those that list delete files.
     """
-    rows = [r for r in read_manifest_list(storage, snapshot, table=metadata.table) if may_hold_live_files(r)]
+    rows = read_live_manifests(storage, snapshot, table=metadata.table)
     data = [row for row in rows if content_of(row) is Content.DATA]
     chosen, bite = _cut(((live_files_count(row), _reader(storage, row, metadata)) for row in data), first, limits)
     deletes = [

@@ -28,6 +28,7 @@ from dagster_ips.iceberg.manifests import (
     own_entries,
     read_entries,
     read_live_entries,
+    read_live_manifests,
     read_manifest_list,
 )
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -102,7 +103,7 @@ def live_files(
 
     If only rows with values of ``extent``, by column, matter, manifests that hold none of them aren't opened.
     """
-    rows = [row for row in read_manifest_list(storage, head, table=metadata.table) if may_hold_live_files(row)]
+    rows = read_live_manifests(storage, head, table=metadata.table)
     whole = [row for row in rows if content_of(row) is Content.DELETES]
     has_deletes = bool(whole)
     entries: list[ManifestEntry] = []

@@ -15,9 +15,8 @@ from dagster_ips.iceberg.manifests import (
     Content,
     ManifestRow,
     content_of,
-    may_hold_live_files,
     read_live_entries,
-    read_manifest_list,
+    read_live_manifests,
 )
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import RUN, is_of_same_attempt
@@ -75,8 +74,8 @@ def highest_value(storage: Storage, metadata: TableMetadata, column: str, snapsh
         ValidThroughError: its values aren't dates or times, or there are rows but no file has bounds of it.
     """
     require_time_column(metadata, column)
-    rows = read_manifest_list(storage, snapshot, table=metadata.table)
-    data = [row for row in rows if content_of(row) is Content.DATA and may_hold_live_files(row)]
+    rows = read_live_manifests(storage, snapshot, table=metadata.table)
+    data = [row for row in rows if content_of(row) is Content.DATA]
     highest, has_rows = None, False
     for ceiling, row in sorted(((_ceiling(row, metadata, column), row) for row in data), key=_by_ceiling, reverse=True):
         if highest is not None and ceiling is not None and ceiling <= highest:

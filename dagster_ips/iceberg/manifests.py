@@ -144,6 +144,11 @@ def read_manifest_list(storage: Storage, snapshot: Snapshot, *, table: str) -> l
     return rows
 
 
+def read_live_manifests(storage: Storage, snapshot: Snapshot, *, table: str) -> list[ManifestRow]:
+    """As ``read_manifest_list``, without manifests that have only files marked as deleted."""
+    return [row for row in read_manifest_list(storage, snapshot, table=table) if may_hold_live_files(row)]
+
+
 def read_entries(storage: Storage, row: ManifestRow, *, table: str) -> Iterator[ManifestEntry]:
     """The entries of one manifest, DELETED ones included.
 

@@ -17,8 +17,7 @@ from dagster_ips.iceberg.manifests import (
     ManifestRow,
     content_of,
     live_rows,
-    may_hold_live_files,
-    read_manifest_list,
+    read_live_manifests,
 )
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
@@ -44,8 +43,8 @@ def partitions_held(
     if head is None:
         return HeldRows([], 0)
     fields = [table.columns.get(column) for column in columns]
-    manifests = read_manifest_list(storage, head, table=table.table)
-    live = [row for row in manifests if content_of(row) is Content.DATA and may_hold_live_files(row)]
+    manifests = read_live_manifests(storage, head, table=table.table)
+    live = [row for row in manifests if content_of(row) is Content.DATA]
     ordered = _Ordered([value for (value,) in values]) if len(columns) == 1 else None
     held: set[int] = set()
     counts: list[int | None] = []

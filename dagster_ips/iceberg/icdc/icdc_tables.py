@@ -29,8 +29,7 @@ from dagster_ips.iceberg.manifests import (
     ManifestRow,
     Status,
     content_of,
-    may_hold_live_files,
-    read_manifest_list,
+    read_live_manifests,
 )
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
@@ -112,7 +111,7 @@ def author_icdc_table(  # noqa: PLR0913  # all are independent
     main = author.snapshot([*fresh, *rewritten, *(hidden if restored else ()), *others], files)
     tags = {}
     if head and not source.shows_current_schema(head):
-        live = [row for row in read_manifest_list(storage, head, table=source.table) if may_hold_live_files(row)]
+        live = read_live_manifests(storage, head, table=source.table)
         tags[Tag.SOURCE] = author.snapshot([author.copy(row) for row in live])
     if captured.changes.may_remove_rows:
         tags |= {
