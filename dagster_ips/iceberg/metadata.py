@@ -331,15 +331,12 @@ class TableMetadata:
 
     def whole_file_columns(self) -> tuple[str, ...]:
         """The columns of which every file holds a single value: those that every spec partitions by ``identity``."""
-        specs = [self._identity_columns(spec["fields"]) for spec in self.raw.get("partition-specs", ())]
+        specs = [self._identity_columns(spec) for spec in self.specs]
         return tuple(c for c in self.identity_partition_columns() if all(c in columns for columns in specs))
 
     def sole_partition_columns(self) -> frozenset[str]:
         """The columns whose values alone every spec partitions by; empty if any spec partitions by something else."""
-        specs = [
-            [field for field in spec["fields"] if field["transform"] != "void"]
-            for spec in self.raw.get("partition-specs", ())
-        ]
+        specs = [[field for field in spec if field["transform"] != "void"] for spec in self.specs]
         found = {frozenset(self._identity_columns(spec)) for spec in specs}
         is_alone = len(found) == 1 and all(len(self._identity_columns(spec)) == len(spec) for spec in specs)
         return found.pop() if is_alone else frozenset()
