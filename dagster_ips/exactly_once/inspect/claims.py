@@ -139,7 +139,7 @@ class Prover:
             IpsError: a table or a cursor can't be read.
         """
         keys: list[str | None] = [None] if partitions is None else list(partitions)
-        edges = [{key: _edge(consumer, tracked, key) for key in keys} for tracked in inputs]
+        edges = [{key: Edge(consumer, tracked.upstream, key) for key in keys} for tracked in inputs]
         watch = PartitionWatch(self.catalog.storage, self.store, consumer, self.catalog.find(table))
         lines = [None if tracked.slicing is None else watch.known(tracked) for tracked in inputs]
         stored = [self.store.get_many(of.values()) for of in edges]
@@ -258,11 +258,6 @@ def values_in(files: ChangedFiles, table: TableMetadata, columns: Sequence[str])
         return None
     order = [found.columns.index(column) for column in columns]
     return frozenset(tuple(value[i] for i in order) for value in found.values)
-
-
-def _edge(consumer: str, tracked: TrackedInput, key: str | None) -> Edge:
-    line = Edge(consumer, tracked.upstream)
-    return line if key is None else line.of(key)
 
 
 def _settled(  # noqa: PLR0913, PLR0917  # all are independent
