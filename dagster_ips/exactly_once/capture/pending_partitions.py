@@ -24,7 +24,7 @@ from dagster_ips.exactly_once.capture.line_look import (
     with_taken_back,
 )
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
-from dagster_ips.exactly_once.capture.unread_history import being_read, needs_of_line
+from dagster_ips.exactly_once.capture.unread_history import needs_of_line, read_from
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import histories_of
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -185,7 +185,7 @@ class PartitionWatch:
         slicing, known = tracked.known_slicing, self._line(tracked)
         found = self._look(known, tracked, source)
         starts = [found.line.start_of(state, slicing.taken_by(key)) for key, state in found.pending.items()]
-        starts += [being_read(state) for state in self._every_state(known, tracked).values()]
+        starts += [read_from(state) for state in self._every_state(known, tracked).values()]
         # The next look begins where the last stored one ended, as this one isn't stored.
         return needs_of_line(known, [*starts, *(each.changed.since for each in found.line.unread.values())], source)
 

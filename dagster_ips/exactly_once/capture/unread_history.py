@@ -23,10 +23,10 @@ def needs_of_state(state: EdgeState, source: TableMetadata) -> Iterator[Need]:
     A first read takes the table as it is then. Once some of its files are consumed, the rest is in that snapshot.
     """
     rest = state.file_set.to_inclusive if state.file_set else None
-    return _needs(state.edge, [state.committed or rest, being_read(state)], source)
+    return _needs(state.edge, [state.committed or rest, read_from(state)], source)
 
 
-def being_read(state: EdgeState) -> Watermark | None:
+def read_from(state: EdgeState) -> Watermark | None:
     """From where a run in flight reads; if it reads everything, the snapshot that it reads; None without a run."""
     held = state.in_flight
     return (held.from_exclusive or held.to_inclusive) if held else None
