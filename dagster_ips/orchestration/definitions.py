@@ -27,7 +27,7 @@ from dagster_ips.orchestration.declare.consumers import (
     outside_tables,
     tables_written,
 )
-from dagster_ips.orchestration.declare.declarations import IO_MANAGER_KEY, event_time_of, plain
+from dagster_ips.orchestration.declare.declarations import event_time_of
 from dagster_ips.orchestration.declare.partition_definitions import columns_of
 from dagster_ips.orchestration.declare.partition_mappings import partition_expression
 from dagster_ips.orchestration.platform.resources import IcebergCatalog
@@ -320,7 +320,7 @@ def _outside_watches(
 def _outside(specs: Sequence[dg.AssetSpec], managers: Mapping[str, IcdcIOManager]) -> list[OutsideTable]:
     """The outside tables, each in the catalog of its own IO manager."""
     tables = outside_tables(specs)
-    keys = {spec.key: str(plain(spec.metadata.get(IO_MANAGER_KEY, "io_manager"))) for spec in specs}
+    keys = io_manager_keys(specs)
     for asset, table in tables.items():
         if keys[asset] not in managers:
             raise DeclarationError(

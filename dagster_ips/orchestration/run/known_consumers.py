@@ -18,11 +18,12 @@ from dagster_ips.orchestration.declare.consumers import (
     capturing_consumers,
     consumers_of,
     executable_assets,
+    io_manager_keys,
     outside_tables,
     tables_written,
     without_triggers,
 )
-from dagster_ips.orchestration.declare.declarations import IO_MANAGER_KEY, code_of, plain, write_mode_of
+from dagster_ips.orchestration.declare.declarations import code_of, write_mode_of
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 
 
@@ -90,10 +91,10 @@ def _tables_in(definitions: dg.Definitions) -> Iterator[KnownTable]:
     for each in executable_assets(definitions.resolve_asset_graph().assets_defs):
         for key, (manager, table) in sorted(tables_written(each, metadata, namespaces).items()):
             yield KnownTable(key.to_user_string(), table, managers[manager], is_outside=False)
+    names = io_manager_keys(specs)
     for key, table in sorted(outside_tables(specs).items()):
-        name = str(plain(metadata[key].get(IO_MANAGER_KEY, "io_manager")))
-        if name in managers:
-            yield KnownTable(key.to_user_string(), table, managers[name], is_outside=True)
+        if names[key] in managers:
+            yield KnownTable(key.to_user_string(), table, managers[names[key]], is_outside=True)
 
 
 def _managers_of(definitions: dg.Definitions) -> Mapping[str, IcdcIOManager]:
