@@ -11,13 +11,15 @@ import dagster as dg
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.errors import UnknownConsumerError
 from dagster_ips.exactly_once.capture.tracked_input import MAIN
+from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.orchestration.declare.declarations import code_of
+from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG, code_of
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import SameKeys, partition_expression
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer, KnownTable
+from dagster_ips.orchestration.run.run_metadata import PUBLISHED
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import SparkSession
@@ -130,6 +132,18 @@ class AssetLineage:
             if graph.get(child).is_executable
         }
         return tuple(sorted(child for child in children if not self._follows(child, asset)))
+
+    def report(self, asset: str, partition: str | None, *, backfill: str, became: str, snapshot: str) -> None:
+        """Report what a backfill did to Dagster, whose own conditions and timelines rely on such events."""
+        made = dg.AssetMaterialization(
+            dg.AssetKey.from_user_string(asset),
+            description=f"backfill {backfill} was {became}",
+            partition=partition,
+            metadata={"backfill": backfill, PUBLISHED: snapshot},
+            tags={DATA_VERSION_TAG: snapshot},
+        )
+        with effect(Effect.REPORT_EVENT):
+            self.instance.report_runless_asset_event(made)
 
     def _follows(self, child: str, asset: str) -> bool:
         known = self.consumers.get(child)

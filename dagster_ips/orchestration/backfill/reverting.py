@@ -26,7 +26,6 @@ from dagster_ips.errors import BackfillError, RevertError
 from dagster_ips.exactly_once.capture.file_keys import FileKeys
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import files_in, interval_of, is_readable
-from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
 from dagster_ips.exactly_once.publish.restorer import MadeOf, Restoration, Restorer, require_same_columns
 from dagster_ips.iceberg import cascade_stamps
@@ -40,7 +39,6 @@ from dagster_ips.iceberg.stamps import (
 )
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.differing import before_snapshot, rows_of_stage
-from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.orchestration.watch.run_at_work import UNFINISHED, run_at_work
 
@@ -460,20 +458,11 @@ class BackfillReverter:
         return RevertError(self.backfill.plan.id, self._root.table, problems, remedy)
 
     def _report(self, planned: RevertPlan, published: Publication) -> None:
-        """Report the restored partitions to Dagster, whose own conditions and timelines rely on such events."""
-        key, backfill = dg.AssetKey.from_user_string(self._root.asset), self.backfill.plan.id
+        """Report the restored partitions to Dagster."""
         snapshot = str(published.snapshots[-1].snapshot_id) if published.snapshots else "none"
+        asset, backfill = self._root.asset, self.backfill.plan.id
         for part in planned.restored:
-            with effect(Effect.REPORT_EVENT):
-                self.lineage.instance.report_runless_asset_event(
-                    dg.AssetMaterialization(
-                        key,
-                        description=f"backfill {backfill} was reverted",
-                        partition=part or None,
-                        metadata={"backfill": backfill, "published snapshot": snapshot},
-                        tags={DATA_VERSION_TAG: snapshot},
-                    )
-                )
+            self.lineage.report(asset, part or None, backfill=backfill, became="reverted", snapshot=snapshot)
 
 
 _BACKFILL, _REVERT = "backfill", "revert"

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import dagster as dg
-
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
 from dagster_ips.core.edge import Edge
@@ -23,7 +21,6 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import BranchStamps, stamps_on_branch
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
-from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG
 from dagster_ips.orchestration.platform.staged_run import moved
 from dagster_ips.spark.branches import Branch
 
@@ -328,17 +325,9 @@ class StagedBackfill:
             newest = metadata.ancestry().newest_change if metadata else None
             if newest is None:
                 continue
+            snapshot = str(newest.snapshot_id)
             for part in (None,) if stage.partitions is None else stage.partitions:
-                with effect(Effect.REPORT_EVENT):
-                    self.lineage.instance.report_runless_asset_event(
-                        dg.AssetMaterialization(
-                            dg.AssetKey.from_user_string(stage.asset),
-                            description=f"backfill {self.plan.id} was published",
-                            partition=part,
-                            metadata={"backfill": self.plan.id, "published snapshot": str(newest.snapshot_id)},
-                            tags={DATA_VERSION_TAG: str(newest.snapshot_id)},
-                        )
-                    )
+                self.lineage.report(stage.asset, part, backfill=self.plan.id, became="published", snapshot=snapshot)
 
 
 def _by_standing(tables: Sequence[StagedTable]) -> dict[BranchStanding, list[str]]:
