@@ -18,7 +18,8 @@ import dagster_ips as ips
 from dagster_ips.errors import DeclarationError, QueryNotDerivedError, UnresolvedQueryError
 from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.declare.maintained_rows import REFRESH
-from dagster_ips.orchestration.declare.past_refreshes import ROWS, SHARE, WRITE_SECONDS
+from dagster_ips.orchestration.declare.past_refreshes import ROWS, SHARE
+from dagster_ips.orchestration.declare.run_numbers import WRITE_SECONDS
 from dagster_ips.query.spark_dialect import SparkSql
 from tests.support.lake import FIRST_DAY, Lake, events
 from tests.support.pipeline import materialize, pipeline

@@ -6,7 +6,8 @@ import dagster as dg
 import pytest
 
 from dagster_ips.orchestration.declare.maintained_rows import REFRESH
-from dagster_ips.orchestration.declare.past_refreshes import ROWS, SHARE, WRITE_SECONDS, past_refreshes
+from dagster_ips.orchestration.declare.past_refreshes import ROWS, SHARE, past_refreshes
+from dagster_ips.orchestration.declare.run_numbers import WRITE_SECONDS
 from dagster_ips.query.maintenance_plan import Strategy
 from dagster_ips.query.refresh_choice import PastRefresh, why_full_is_cheaper
 

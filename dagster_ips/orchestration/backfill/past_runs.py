@@ -5,12 +5,17 @@ from __future__ import annotations
 import dagster as dg
 
 from dagster_ips.core.run_seconds import PastRun
+from dagster_ips.orchestration.declare.run_numbers import (
+    BYTES_CAPTURED,
+    CAPTURE_SECONDS,
+    ROWS_CAPTURED,
+    WRITE_SECONDS,
+)
 from dagster_ips.orchestration.run.run_metadata import of_run
 
 _MOST_EVENTS = 200
 _MOST_RUNS = 30
-_SECONDS = ("capture seconds", "write and publish seconds")
-_BYTES = "bytes captured"
+_SECONDS = (CAPTURE_SECONDS, WRITE_SECONDS)
 
 
 def past_runs(instance: dg.DagsterInstance, asset: str) -> list[PastRun]:
@@ -22,8 +27,8 @@ def past_runs(instance: dg.DagsterInstance, asset: str) -> list[PastRun]:
         run_id = record.event_log_entry.run_id
         if told is None or run_id in found or len(found) >= _MOST_RUNS:
             continue
-        numbers = {name: _number(told.metadata, name) for name in (*_SECONDS, _BYTES)}
-        size, seconds = numbers[_BYTES], [numbers[name] for name in _SECONDS]
+        numbers = {name: _number(told.metadata, name) for name in (*_SECONDS, BYTES_CAPTURED)}
+        size, seconds = numbers[BYTES_CAPTURED], [numbers[name] for name in _SECONDS]
         known = [each for each in seconds if each is not None]
         if size is not None and len(known) == len(_SECONDS):
             found[run_id] = PastRun(int(size), sum(known))
@@ -40,7 +45,7 @@ def captured_by(instance: dg.DagsterInstance, asset: str, run_ids: set[str]) -> 
         for record in page.records:
             run_id, made = record.event_log_entry.run_id, record.asset_materialization
             if run_id in run_ids and made is not None:
-                numbers = [_number(made.metadata, name) for name in (_BYTES, "rows captured")]
+                numbers = [_number(made.metadata, name) for name in (BYTES_CAPTURED, ROWS_CAPTURED)]
                 told.setdefault(run_id, (int(numbers[0] or 0), int(numbers[1] or 0)))
         cursor = page.cursor
         if not page.has_more:

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.orchestration.declare.maintained_rows import REFRESH
+from dagster_ips.orchestration.declare.run_numbers import WRITE_SECONDS
 from dagster_ips.query.maintenance_plan import Strategy
 from dagster_ips.query.refresh_choice import PastRefresh
 
@@ -15,7 +16,6 @@ ROWS = "refresh, rows of sources"
 SHARE = "refresh, shares of rows that changed, added up over its sources"
 SHARE_OF_KEYS = "refresh, share of keys that are affected, at least"
 MOST_SHARE = "refresh, share from which a full refresh is assumed to be cheaper"
-WRITE_SECONDS = "write and publish seconds"
 _MOST = 20
 """Older runs don't count, so a strategy that was slow once is tried again."""
 

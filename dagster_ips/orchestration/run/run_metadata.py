@@ -20,6 +20,12 @@ from dagster_ips.exactly_once.capture.partition_counts import Count
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.orchestration.declare.declarations import TABLE_NAME
+from dagster_ips.orchestration.declare.run_numbers import (
+    BYTES_CAPTURED,
+    CAPTURE_SECONDS,
+    ROWS_CAPTURED,
+    WRITE_SECONDS,
+)
 from dagster_ips.orchestration.platform.markdown_text import escaped
 from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.platform.table_metadata import table_metadata
@@ -90,7 +96,7 @@ def run_metadata(report: RunReport) -> dict[str, Any]:
 
 def captured_metadata(count: Count) -> dict[str, Any]:
     """What a run captured, or of it one partition in a run of several."""
-    return {"files captured": count.files, "rows captured": count.rows, "bytes captured": count.size_bytes}
+    return {"files captured": count.files, ROWS_CAPTURED: count.rows, BYTES_CAPTURED: count.size_bytes}
 
 
 def of_run(name: str) -> str:
@@ -157,8 +163,8 @@ def _numbers(report: RunReport) -> dict[str, Any]:
     if len(of_source) == len(stats):
         numbers["source bytes"] = sum(of_source)
     return numbers | {
-        "capture seconds": round(report.captured.seconds, 2),
-        "write and publish seconds": round(report.write_seconds, 2),
+        CAPTURE_SECONDS: round(report.captured.seconds, 2),
+        WRITE_SECONDS: round(report.write_seconds, 2),
     }
 
 
