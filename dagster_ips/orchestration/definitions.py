@@ -82,7 +82,7 @@ def with_incremental(
     completeness = Completeness(watched, _outside_watches(specs, outside, together))
     own, bound = _bound_sensors(definitions.sensors or (), watched)
     driven = _driven_assets(definitions.sensors or (), watched)
-    assets = [_with_complete_periods(_with_conditions(item, watched, driven), completeness) for item in items]
+    assets = [_with_conditions(item, watched, driven, completeness) for item in items]
     _require_evaluated(own, assets)
     check_conditions_of_checks([*own_checks, *assets])
     consumers = list(watched.values())
@@ -265,11 +265,19 @@ def _keys_of_steps(sensor: PendingSensor, watched: Mapping[dg.AssetKey, WatchedI
     return {key for named in sensor.driven_assets for key in watched[named].consumer.step}
 
 
-def _with_conditions(item: Any, watched: Mapping[dg.AssetKey, WatchedInputs], driven: set[dg.AssetKey]) -> Any:  # noqa: ANN401  # assets come in many kinds
+def _with_conditions(
+    item: Any,  # noqa: ANN401  # assets come in many kinds
+    watched: Mapping[dg.AssetKey, WatchedInputs],
+    driven: set[dg.AssetKey],
+    completeness: Completeness,
+) -> Any:  # noqa: ANN401  # as above
     for assets in executable_assets([item]):
         own = assets.automation_conditions_by_key
         added = dict.fromkeys((assets.keys & watched.keys()) - driven, on_change())
-        conditions = {key: bind(condition, key, watched) for key, condition in {**added, **own}.items()}
+        conditions = {
+            key: bind_valid_through(bind(condition, key, watched), completeness, assets)
+            for key, condition in {**added, **own}.items()
+        }
         if assets.keys & watched.keys():
             conditioned = _conditioned(_with_backfill_policy(assets), conditions)
             return conditioned.map_asset_specs(
@@ -295,15 +303,6 @@ def _require_evaluated(sensors: Iterable[Any], items: Sequence[Any]) -> None:
                         "daemon does that, which doesn't know conditions of other packages, so it would never run.",
                         remedy="Give the sensor use_user_code_server=True, or leave the asset out of its target.",
                     )
-
-
-def _with_complete_periods(item: Any, completeness: Completeness) -> Any:  # noqa: ANN401  # as above
-    for assets in executable_assets([item]):
-        found = assets.automation_conditions_by_key
-        conditions = {key: bind_valid_through(each, completeness, assets) for key, each in found.items()}
-        if any(conditions[key] is not found[key] for key in found):
-            return _conditioned(assets, conditions)
-    return item
 
 
 def _outside_watches(
