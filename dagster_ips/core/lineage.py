@@ -261,7 +261,7 @@ class _Walk:
             case "WithCTE":
                 for definition in node.children[:-1]:
                     made = self.visit(definition.children[0])
-                    self._shared[definition.text.split()[1].rstrip(",")] = (definition.children[0], made)
+                    self._shared[_shared_name(definition)] = (definition.children[0], made)
                 return self.visit(node.children[-1])
             case "CTERelationRef":
                 return self._reference(node)
@@ -338,7 +338,7 @@ class _Walk:
                 for child in node.children:
                     yield from zip(_order(node) or (), _order(child) or (), strict=False)
             case "CTERelationRef":
-                definition, _ = self._shared[node.text.split()[1].rstrip(",")]
+                definition, _ = self._shared[_shared_name(node)]
                 yield from zip(_order(node) or (), _order(definition) or (), strict=False)
 
     def _weigh(self, node: Node, below: _Made) -> None:
@@ -392,7 +392,7 @@ class _Walk:
                 self.fault(name, f"{node.operator}, whose rows can't be traced", is_unknown=True)
 
     def _reference(self, node: Node) -> _Made:
-        found = self._shared.get(node.text.split()[1].rstrip(","))
+        found = self._shared.get(_shared_name(node))
         if found is None:
             raise PlanUnreadableError(node.text)
         definition, made = found
@@ -529,6 +529,11 @@ def _are_equal(one: Origin, made: _Made, two: Origin, other: _Made, equal: Seque
         or (one in made.columns.get(b, ()) and two in other.columns.get(a, ()))
         for a, b in equal
     )
+
+
+def _shared_name(node: Node) -> str:
+    """The name by which a plan knows what several of its parts read, in its definition and in references to it."""
+    return node.text.split()[1].rstrip(",")
 
 
 def _order(node: Node) -> list[str] | None:
