@@ -69,10 +69,11 @@ def renewed_facts(metadata: TableMetadata, properties: Iterable[str]) -> dict[st
 
     For a run that recorded them and then could not publish, because another run published something else meanwhile.
     """
-    names = [each.removeprefix(_PREFIX) for each in properties if each.startswith(_PREFIX)]
-    known = {name: lasting_fact(metadata, name) for name in names}
-    found = [_recorded(metadata, name, each.value, since=head_mark(metadata)) for name, each in known.items() if each]
-    return {name: text for each in found for name, text in each.items()}
+    found: dict[str, str] = {}
+    for name in [each.removeprefix(_PREFIX) for each in properties if each.startswith(_PREFIX)]:
+        if fact := lasting_fact(metadata, name):
+            found |= _recorded(metadata, name, fact.value, since=head_mark(metadata))
+    return found
 
 
 def _recorded(metadata: TableMetadata, name: str, value: str | None, *, since: TargetMark | None) -> dict[str, str]:
