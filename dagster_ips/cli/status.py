@@ -246,7 +246,7 @@ def _as_json(each: EdgeStatus) -> dict[str, Any]:
             "run_id": held.run_id,
             "mode": held.mode,
             "icdc_table": held.icdc_table,
-            "since": moment(each.in_flight_since_ms),
+            "since": moment_json(each.in_flight_since_ms),
         },
         "newest_stamp": stamp
         and {

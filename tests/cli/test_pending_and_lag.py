@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from dagster_ips.cli.main import main
-from dagster_ips.core.capture import EdgeState, TargetMark
+from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.touched import LineState
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -66,6 +67,17 @@ def test_the_lag_is_the_age_of_the_oldest_pending_change(idle_lake: IdleLake) ->
     idle_lake.append(events([5]))
     assert pending()["since"] == dt.datetime.fromtimestamp(oldest // 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert re.search(r"daily .*2 snapshots, 2 files.* \d+ (s|min)\b", idle_lake.says("status", "daily"))
+
+
+def test_when_a_capture_was_taken_is_null_if_its_table_is_gone(idle_lake: IdleLake) -> None:
+    store = CursorStore(idle_lake.instance)
+    state = store.get(Edge("daily", "playback"))
+    assert state.committed
+    gone = Capture(state.edge, 2, Mode.INCREMENTAL, "test", state.committed, state.committed, "ips.gone", "a run", None)
+    store.set(replace(state, in_flight=gone))
+    (told,) = json.loads(idle_lake.says("status", "daily", "--json"))
+    assert (told["in_flight"]["icdc_table"], told["in_flight"]["since"]) == ("ips.gone", None)
+    assert "a run since ?" in idle_lake.says("status", "daily")
 
 
 def test_the_cost_of_a_reset_is_shown_before_it_is_done(idle_lake: IdleLake) -> None:
