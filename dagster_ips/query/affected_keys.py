@@ -24,6 +24,7 @@ from dagster_ips.query.query_tree import (
     Scan,
     SelectBlock,
     Sides,
+    conjuncts,
     has_equals,
     is_of_a_source,
     key_expression,
@@ -410,7 +411,7 @@ def _equal_columns(column: exp.Column, conditions: Sequence[exp.Expr]) -> list[e
     found = [column]
     for each in found:
         for condition in conditions:
-            for equality in condition.flatten() if isinstance(condition, exp.And) else [condition]:
+            for equality in conjuncts(condition):
                 if isinstance(equality, exp.EQ):
                     sides = equality.this, equality.expression
                     found += [its for mine, its in (sides, sides[::-1]) if mine == each and its not in found]

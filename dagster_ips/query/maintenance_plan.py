@@ -36,6 +36,8 @@ from dagster_ips.query.query_tree import (
     SelectBlock,
     above,
     build,
+    conjuncts,
+    function_name,
     key_expression,
     kind_of,
     within,
@@ -492,7 +494,7 @@ def _may_be_time(text: exp.Expr) -> bool:
     call = above(text, exp.Paren)
     if not isinstance(call, exp.Func | exp.Predicate):
         return False
-    if _OF_TIMES.search(call.name if isinstance(call, exp.Anonymous) else type(call).__name__):
+    if _OF_TIMES.search(function_name(call)):
         return True
     beside = [each.type for each in call.iter_expressions() if isinstance(each, exp.Condition) and each is not text]
     return any(kind is None or kind.this in (exp.DType.UNKNOWN, *exp.DataType.TEMPORAL_TYPES) for kind in beside)
@@ -510,10 +512,9 @@ def _simplify_equal(tree: exp.Select, calls: Sequence[exp.Coalesce]) -> None:
     if "FULL" in sides or "RIGHT" in sides[1:]:
         return
     for join, side in zip(joins, sides, strict=True):
-        on = join.args.get("on")
         if (join.kind or "").upper() in ("SEMI", "ANTI"):
             continue
-        for condition in on.flatten() if isinstance(on, exp.And) else [on] if on else []:
+        for condition in conjuncts(join.args.get("on")):
             if isinstance(condition, exp.EQ) and _kind(condition.this) == _kind(condition.expression) is not None:
                 left, right = condition.this, condition.expression
                 if not side or left.table != join.alias_or_name == right.table:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from dagster_ips.query.query_text import Query, RefusedQueryError, named, read
+from dagster_ips.query.query_tree import conjuncts
 from dagster_ips.query.spark_dialect import DIALECT
 
 _BY_ITSELF = ("expressions", "from_", "joins", "where", "having", "group", "with_")
@@ -115,10 +116,7 @@ def _by_alias(select: exp.Select) -> dict[str, tuple[str, exp.Query | None]]:
 
 
 def _conjuncts(clause: exp.Expression | None) -> Sequence[str]:
-    if clause is None:
-        return []
-    condition = clause.this
-    return [_text(each) for each in (condition.flatten() if isinstance(condition, exp.And) else [condition])]
+    return [_text(each) for each in conjuncts(clause.this if clause else None)]
 
 
 def _group(select: exp.Select) -> str:

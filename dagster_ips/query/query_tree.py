@@ -602,7 +602,7 @@ def _casts_text_among(node: exp.Expr, operands: Sequence[exp.Expr]) -> bool:
     if isinstance(node, exp.Anonymous) and node.name.lower() in _OF_NUMBERS_BY_NAME:
         return True
     if isinstance(node, exp.Func) and not isinstance(node, _OF_NUMBERS + _OF_ONE_TYPE):
-        return _OF_TIMES.search(node.name if isinstance(node, exp.Anonymous) else type(node).__name__) is not None
+        return _OF_TIMES.search(function_name(node)) is not None
     others = (exp.DType.BOOLEAN, *exp.DataType.NUMERIC_TYPES, *exp.DataType.TEMPORAL_TYPES)
     is_mixed = isinstance(node, _OF_ONE_TYPE) and not isinstance(node, exp.DPipe)
     return isinstance(node, _OF_NUMBERS) or (is_mixed and any(each.is_type(*others) for each in operands))
@@ -682,6 +682,11 @@ def above(node: exp.Expr, *skipped: type[exp.Expr]) -> exp.Expr | None:
     while isinstance(found, skipped):
         found = found.parent
     return found
+
+
+def function_name(call: exp.Expr) -> str:
+    """A function's name: Spark's if it is unknown here, otherwise that of its class."""
+    return call.name if isinstance(call, exp.Anonymous) else type(call).__name__
 
 
 def is_aggregated(expression: exp.Expr) -> bool:
