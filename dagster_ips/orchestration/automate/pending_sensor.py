@@ -167,7 +167,7 @@ def _of_partitions(
 ) -> list[dg.RunRequest]:
     """Runs for the pending partitions, each once for the same consumed numbers and the same heads of the inputs."""
     assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
-    graph, key = context.repository_def.asset_graph, dg.AssetKey.from_user_string(each.name)
+    graph, key = context.repository_def.asset_graph, each.consumer.key
     pending = each.pending_partitions(graph, context.instance, tick=now)
     definition = graph.get(key).partitions_def
     if not pending or definition is None:

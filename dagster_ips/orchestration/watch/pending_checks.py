@@ -50,7 +50,7 @@ class Never(dg.AutomationCondition[dg.AssetCheckKey]):
 
 def pending_checks(watched: Sequence[WatchedInputs]) -> dg.AssetChecksDefinition:
     """The checks, which can also be executed in the UI. They warn and block nothing, because waiting isn't an error."""
-    by_key = {dg.AssetKey.from_user_string(each.name): each for each in watched}
+    by_key = {each.consumer.key: each for each in watched}
     specs = [
         dg.AssetCheckSpec(
             PENDING_CHECK,
@@ -79,7 +79,6 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
     It also evaluates each check whose asset was materialized, because Dagster hides results that are older than that.
     Once it is unknown what is pending, it takes back what a check showed.
     """
-    keys = {each.name: dg.AssetKey.from_user_string(each.name) for each in watched}
 
     @dg.sensor(
         name=PENDING_SENSOR,
@@ -90,8 +89,9 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
         graph, now = context.repository_def.asset_graph, _now()
+        keys = [each.consumer.key for each in watched]
         shown, seen = _remembered(context.cursor)
-        records = {each.asset_entry.asset_key: each for each in context.instance.get_asset_records(list(keys.values()))}
+        records = {each.asset_entry.asset_key: each for each in context.instance.get_asset_records(keys)}
         events, errors = [], {}
         for each in watched:
             try:
@@ -100,14 +100,14 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
                 context.log.warning("could not determine what %s has to consume: %s", each.name, error)
                 errors[each.name] = error
                 look = _unknown(str(error), kind=type(error).__name__, first_seen_ms=seen.get(each.name))
-            record = records.get(keys[each.name])
+            record = records.get(each.consumer.key)
             seen[each.name] = look.first_seen_ms
             # A digest, because there may be thousands of partitions.
             value = digest(json.dumps(look.value))
             now_shown = [value, record.asset_entry.last_materialization_storage_id if record else None]
             if (look.is_known or each.name in shown) and shown.get(each.name) != now_shown:
                 shown[each.name] = now_shown
-                of = keys[each.name]
+                of = each.consumer.key
                 events.append(dg.AssetCheckEvaluation(asset_key=of, check_name=PENDING_CHECK, **look.says))
         said = [] if events else ["Nothing pending has changed."]
         skip_reason = " ".join([*said, *said_of(errors)]) or None
