@@ -327,8 +327,7 @@ class IcdcView:
     @property
     def columns_before(self) -> tuple[str, ...] | None:
         """The names of the upstream's columns when it was last consumed; None if they are unknown. For SQL assets."""
-        since = self._captured.capture.from_exclusive
-        return self._captured.source.column_names_in(since.schema_id if since else None)
+        return self._captured.source.column_names_in(self._schema_before)
 
     @property
     def columns_with_defaults(self) -> frozenset[str]:
@@ -341,22 +340,17 @@ class IcdcView:
 
         Rows from before that may have another value in them now. For SQL assets.
         """
-        since = self._captured.capture.from_exclusive
-        new = self._captured.source.columns_since(since.schema_id if since else None)
-        return frozenset(
-            name
-            for name in self.columns_with_defaults
-            if any(each == name or each.startswith(f"{name}.") for each in new)
-        )
+        return _with_any_of(self._captured.source.columns_since(self._schema_before), self.columns_with_defaults)
 
     @property
     def columns_widened(self) -> frozenset[str]:
         """Columns that have a wider type, or a field with one, since the upstream was last consumed. For SQL assets."""
+        return _with_any_of(self._captured.source.columns_widened_since(self._schema_before), self.columns)
+
+    @property
+    def _schema_before(self) -> str | None:
         since = self._captured.capture.from_exclusive
-        wider = self._captured.source.columns_widened_since(since.schema_id if since else None)
-        return frozenset(
-            name for name in self.columns if any(each == name or each.startswith(f"{name}.") for each in wider)
-        )
+        return since.schema_id if since else None
 
     def affected(self, *keys: str) -> DataFrame:
         """All current rows of the upstream whose ``keys`` occur in the change, in added rows or in removed ones.
@@ -809,6 +803,11 @@ def affected(fact: IcdcView, *keys: str, by: IcdcView, on: str | Sequence[str] |
         names = [on] if isinstance(on, str) else on
         pairs = dict(zip(names, names, strict=True))
     return fact.affected_by(keys, by, pairs)
+
+
+def _with_any_of(fields: Collection[str], columns: Collection[str]) -> frozenset[str]:
+    """Those of ``columns`` that are among ``fields``, or have a field that is."""
+    return frozenset(name for name in columns if any(each == name or each.startswith(f"{name}.") for each in fields))
 
 
 def _within_any(ranges: Sequence[ChangeRange], column: str) -> Predicate:
