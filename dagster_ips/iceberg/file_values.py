@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.ranges import Bound
-from dagster_ips.errors import CatalogUnreachableError, UnsupportedTableError
-from dagster_ips.iceberg.answer_deadline import NoAnswerError
+from dagster_ips.errors import UnsupportedTableError
 from dagster_ips.iceberg.column_ranges import is_ordered
 from dagster_ips.iceberg.late import compute, pa, parquet, types
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.storage import Storage, kind_of
+from dagster_ips.iceberg.storage import Storage
 
 if TYPE_CHECKING:
     from pyiceberg.types import NestedField
@@ -126,22 +125,15 @@ class _Reader:
         if file.file_format != "PARQUET":
             return Unreadable(f"its format is {file.file_format}, but only Parquet files can be read for this")
         known = [field for field in fields if field is not None]
-        patience = self.storage.patience
         try:
-            return patience.ask(lambda: self._read(file, known)) if patience else self._read(file, known)
-        except NoAnswerError as error:
-            doing = f"reading {file.path}"
-            raise CatalogUnreachableError(catalog=self.storage.catalog, doing=doing, cause=str(error)) from None
+            return self.storage.answer(f"reading {file.path}", lambda: self._read(file, known))
         except FileNotFoundError:
             return Unreadable("it no longer exists")
         except UnsupportedTableError:
             return Unreadable("its path contains # or ?")
-        except (PermissionError, pa.ArrowException, ValueError, OverflowError) as error:
+        except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
             # Its text may contain addresses.
             return Unreadable(f"it can't be read ({type(error).__name__})")
-        except OSError as error:
-            doing = f"reading {file.path}"
-            raise CatalogUnreachableError(catalog=self.storage.catalog, doing=doing, cause=kind_of(error)) from None
 
     def _read(self, file: DataFile, fields: Sequence[NestedField]) -> DistinctRows | Unreadable:
         with self.storage.open(file.path, table=self.source.table) as stream:

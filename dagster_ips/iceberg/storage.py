@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from dagster_ips.errors import CatalogUnreachableError, MetadataUnreadableError, UnsupportedTableError
@@ -20,6 +20,7 @@ from dagster_ips.iceberg.vended import Vended
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, InputStream
 
+_Answer = TypeVar("_Answer")
 _ANSWERS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 """What a storage answers about one file; its other errors are about the storage itself."""
 _CUTS_PATHS = frozenset("#?")
@@ -67,9 +68,7 @@ class Storage:
 
     def _read(self, location: str, table: str) -> bytes:
         try:
-            with self._reaching(f"reading {location}"):
-                content = partial(self._content, location, table)
-                return self.patience.ask(content) if self.patience else content()
+            return self.answer(f"reading {location}", partial(self._content, location, table))
         except (CatalogUnreachableError, UnsupportedTableError):
             raise
         except Exception as error:  # noqa: BLE001  # every storage has its own; all mean the same to the table
@@ -79,6 +78,15 @@ class Storage:
     def _content(self, location: str, table: str) -> bytes:
         with self._io(location, table).new_input(location).open() as stream:
             return stream.read()
+
+    def answer(self, doing: str, ask: Callable[[], _Answer]) -> _Answer:
+        """What ``ask``, which reads a file, returns or raises.
+
+        Raises:
+            CatalogUnreachableError: the storage did not answer, or not in time. The file may be intact.
+        """
+        with self._reaching(doing):
+            return self.patience.ask(ask) if self.patience else ask()
 
     def open(self, location: str, *, table: str) -> InputStream:
         """Open a file to read parts of it; raises whatever the storage does if it doesn't exist."""
