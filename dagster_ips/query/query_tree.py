@@ -203,7 +203,9 @@ _OF_PATTERNS = (
 _OF_TIMES = re.compile(r"date|time|day|month|quarter|hour|minute|second|trunc|^tsor|^extract$", re.IGNORECASE)
 _OF_NUMBERS = (
     *(exp.Neg, exp.Abs, exp.Round, exp.Ceil, exp.Floor, exp.Chr, exp.Exp, exp.Factorial, exp.Ln, exp.Log, exp.Pow),
-    *(exp.Sign, exp.Sqrt),
+    *(exp.Sign, exp.Sqrt, exp.Cbrt, exp.Rint, exp.Degrees, exp.Radians, exp.Sin, exp.Cos, exp.Tan, exp.Cot, exp.Sec),
+    *(exp.Csc, exp.Asin, exp.Acos, exp.Atan, exp.Atan2, exp.Sinh, exp.Cosh, exp.Tanh, exp.Asinh, exp.Acosh, exp.Atanh),
+    *(exp.IsNan, exp.Nanvl, exp.WidthBucket, exp.UnixToStr),
 )
 _OF_NUMBERS_BY_NAME = {"bin", "bround", "expm1", "hypot", "log", "log10", "log1p", "log2", "negative", "positive"}
 _OF_ONE_TYPE = (
@@ -593,7 +595,7 @@ def _operands(node: exp.Expr) -> Iterator[list[exp.Expr]]:
         case exp.If() | exp.Nvl2():
             yield [each for each in (node.args["true"], node.args.get("false")) if each]
         case _:
-            yield [each for each in node.iter_expressions() if isinstance(each, exp.Condition)]
+            yield [each for each in node.iter_expressions() if isinstance(each, exp.Condition | exp.Interval)]
 
 
 def _casts_text_among(node: exp.Expr, operands: Sequence[exp.Expr]) -> bool:
@@ -603,7 +605,7 @@ def _casts_text_among(node: exp.Expr, operands: Sequence[exp.Expr]) -> bool:
         return True
     if isinstance(node, exp.Func) and not isinstance(node, _OF_NUMBERS + _OF_ONE_TYPE):
         return _OF_TIMES.search(function_name(node)) is not None
-    others = (exp.DType.BOOLEAN, *exp.DataType.NUMERIC_TYPES, *exp.DataType.TEMPORAL_TYPES)
+    others = (exp.DType.BOOLEAN, exp.DType.INTERVAL, *exp.DataType.NUMERIC_TYPES, *exp.DataType.TEMPORAL_TYPES)
     is_mixed = isinstance(node, _OF_ONE_TYPE) and not isinstance(node, exp.DPipe)
     return isinstance(node, _OF_NUMBERS) or (is_mixed and any(each.is_type(*others) for each in operands))
 
