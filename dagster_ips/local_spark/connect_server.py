@@ -283,7 +283,9 @@ def _configuration(
         "spark.authenticate": "true",
         # Rows of shuffles and uploaded code: in the machine's default folder, every user could read them.
         "spark.local.dir": str(folder / "scratch"),
-        "spark.driver.defaultJavaOptions": f'"-Djava.io.tmpdir={folder / "scratch"}" -XX:+ExplicitGCInvokesConcurrent',
+        # By default, the JVM collects its whole heap several times while it loads Spark's classes.
+        "spark.driver.defaultJavaOptions": f'"-Djava.io.tmpdir={folder / "scratch"}" -XX:+ExplicitGCInvokesConcurrent '
+        "-XX:MetaspaceSize=256m",
         # If a port was taken in the meantime, Spark must fail, and not move to a port that nobody knows.
         "spark.port.maxRetries": "0",
         # Runs of the same assets use the same generated code; Spark's default of 100 is enough for few assets only.
