@@ -211,7 +211,7 @@ def _parsed(text: str) -> tuple[str, exp.Query]:
 def _use_one_name(call: exp.Expr) -> None:
     """Replace a function by the one that it is another name of, or by an aggregate if it is one."""
     if isinstance(call, exp.Any):
-        if isinstance(call.this, exp.Paren) and not isinstance(call.parent, exp.Predicate):
+        if isinstance(call.this, exp.Paren) and not isinstance(call.parent, exp.Like | exp.ILike):
             call.replace(exp.LogicalOr(this=call.this.this))
         return
     name, arguments = call.name.lower(), call.expressions
