@@ -99,7 +99,8 @@ def result_plan(frame: DataFrame) -> Node:
     """The analyzed plan of ``frame``, with its columns numbered as ``core.lineage`` expects; runs no job.
 
     Raises:
-        PlanUnreadableError: Spark explains it in an unknown way, or two columns have the name that the error gives.
+        PlanUnreadableError: Spark can't print it, or does so in an unknown way, or two columns have the name that the
+            error gives.
     """
     columns = frame.columns
     lowered = [column.lower() for column in columns]  # Spark ignores case
@@ -110,8 +111,12 @@ def result_plan(frame: DataFrame) -> Node:
     numbered = [F.col(quoted(column)).alias(f"{RESULT}{at}") for at, column in enumerate(columns)]
     # Without rows, Spark has nothing to plan beyond the part that is used.
     empty = frame.select(*numbered).limit(0)
-    with with_settings(frame.sparkSession, _ALL_FIELDS):
-        text = explained(empty)
+    try:
+        with with_settings(frame.sparkSession, _ALL_FIELDS):
+            text = explained(empty)
+    except errors.PySparkException as error:  # Over Connect, an overflow of Spark's stack has no message.
+        deep = "Spark failed to print it, perhaps because it is too deep"
+        raise PlanUnreadableError(deep) from error
     analysed, end, _ = text.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")
     if not end:
         raise PlanUnreadableError(_CUT)

@@ -72,7 +72,7 @@ def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, s
     try:
         found = lineage(result_plan(frame), frame.columns, [*beside, *leaves])
     except PlanUnreadableError as error:
-        return Provenance(inputs, unknown=[f"Spark printed a plan that can't be parsed ({error})"])
+        return Provenance(inputs, unknown=[f"its plan can't be read ({error})"])
     seen = [replace(change, taken=_in_plan(change, found)) for change in inputs]
     unseen = [] if shares_views else list(_unseen(inputs, found))
     collected = [_collected(change, taken) for change, taken in unseen if not change.is_empty]
