@@ -24,7 +24,8 @@ class EdgeStore(Protocol):
     def set(self, *states: EdgeState) -> None:
         """Store each of a run's ``states`` for its edge; this undoes no intervention that the run didn't know of.
 
-        If the process dies meanwhile, some of several states may be stored and others not.
+        If the process dies meanwhile, some of several states may be stored and others not, but the states of all inputs
+        of one partition, or of a consumer without partitions, are stored together.
         """
 
     def intervene(self, state: EdgeState) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 import dagster as dg
@@ -121,6 +122,28 @@ def test_many_states_are_stored_at_once_whether_their_edges_are_new_or_not(insta
     newer = [replace(each, number=7) for each in states]
     store.set(*newer)
     assert list(store.get_many(each.edge for each in states).values()) == newer
+
+
+@pytest.mark.parametrize("writes", range(5))
+def test_if_a_run_dies_meanwhile_the_inputs_of_a_partition_agree(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    edges = [Edge("daily", upstream, str(partition)) for upstream in ("playback", "title") for partition in range(250)]
+    store = CursorStore(instance)
+    store.set(*(state(1, edge) for edge in edges))
+    left, storage = iter(range(writes)), type(instance.daemon_cursor_storage)
+    write = storage.set_cursor_values
+
+    def dies(self: object, pairs: Mapping[str, str]) -> None:
+        next(left)
+        write(self, pairs)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch, suppress(StopIteration):
+        patch.setattr(storage, "set_cursor_values", dies)
+        store.set(*(state(2, edge) for edge in edges))
+    numbers = {edge: found.number for edge, found in store.get_many(edges).items()}
+    assert all(numbers[edge] == numbers[replace(edge, upstream="title")] for edge in edges)
+    assert len(set(numbers.values())) == (2 if 0 < writes < 3 else 1)
 
 
 class Storage:
