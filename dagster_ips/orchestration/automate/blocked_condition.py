@@ -30,15 +30,8 @@ class BlockedCondition(BoundCondition):
     continue. New data upstream, a new code version or a manual materialization resets the count.
     """
 
-    @property
-    def name(self) -> str:
-        """The name in the UI."""
-        return "dagster_ips_blocked"
-
-    @property
-    def description(self) -> str:
-        """The description in the UI."""
-        return "Failed or yielded nothing, and waiting for a retry, new data, new code or a manual run"
+    name = "dagster_ips_blocked"
+    description = "Failed or yielded nothing, and waiting for a retry, new data, new code or a manual run"
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """The partitions that wait; for an asset without partitions, all of it or nothing."""

@@ -25,6 +25,9 @@ class PendingCondition(BoundCondition):
     It isn't true before every input's table exists, because all inputs are captured together.
     """
 
+    name = "dagster_ips_pending"
+    requires_cursor = False  # it decides only by the tables and the library's own cursors
+
     def __init__(self, *, min_bytes: int | None = None, max_wait: dt.timedelta | None = None) -> None:
         self._min_bytes = min_bytes
         self._max_wait = max_wait
@@ -38,21 +41,11 @@ class PendingCondition(BoundCondition):
         require_no_limits(watched, self._min_bytes, self._max_wait)
 
     @property
-    def name(self) -> str:
-        """The name in the UI."""
-        return "dagster_ips_pending"
-
-    @property
     def description(self) -> str:
         """The description in the UI."""
         limits = [f"at least {self._min_bytes:,} bytes"] if self._min_bytes is not None else []
         limits += [f"the oldest has waited for {self._max_wait}"] if self._max_wait is not None else []
         return f"An incremental input has unconsumed changes{': ' if limits else ''}{' or '.join(limits)}"
-
-    @property
-    def requires_cursor(self) -> bool:
-        """False: it decides only by the tables and the library's own cursors."""
-        return False
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """The partitions that are pending; for an asset without partitions, all of it or nothing.

@@ -15,20 +15,9 @@ class OwnEarlierCondition(AutomationCondition[dg.AssetKey]):
     partitions would be computed as often as it is long.
     """
 
-    @property
-    def name(self) -> str:
-        """The name in the UI."""
-        return "dagster_ips_own_earlier"
-
-    @property
-    def description(self) -> str:
-        """The description in the UI."""
-        return "Reads an earlier partition of the asset itself that is to run, too"
-
-    @property
-    def requires_cursor(self) -> bool:
-        """False: it decides only by the candidates."""
-        return False
+    name = "dagster_ips_own_earlier"
+    description = "Reads an earlier partition of the asset itself that is to run, too"
+    requires_cursor = False  # it decides only by the candidates
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """The candidates that are made of other candidates."""

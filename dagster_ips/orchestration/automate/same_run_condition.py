@@ -22,20 +22,9 @@ class SameRunCondition(BoundCondition):
     run creates it.
     """
 
-    @property
-    def name(self) -> str:
-        """The name in the UI."""
-        return "dagster_ips_same_run"
-
-    @property
-    def description(self) -> str:
-        """The description in the UI."""
-        return "An incremental input is requested in this tick and can be computed in the same run"
-
-    @property
-    def requires_cursor(self) -> bool:
-        """False: it decides only by what this tick requests."""
-        return False
+    name = "dagster_ips_same_run"
+    description = "An incremental input is requested in this tick and can be computed in the same run"
+    requires_cursor = False  # it decides only by what this tick requests
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """The partitions whose upstream partitions are requested; for an asset without partitions, all of it."""

@@ -24,6 +24,8 @@ from dagster_ips.orchestration.watch.run_at_work import UNFINISHED
 class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
     """True for the periods that are complete in an upstream; see ``valid_through``."""
 
+    name = "dagster_ips_valid_through"
+
     def __init__(
         self, upstream: dg.AssetKey, every: dt.timedelta | None, completeness: Completeness | None = None
     ) -> None:
@@ -54,11 +56,6 @@ class ValidThroughCondition(AutomationCondition[dg.AssetKey]):
             raise DeclarationError(asset=name, problem=problem, remedy=remedy)
         completeness.watch(self.upstream)
         return ValidThroughCondition(self.upstream, self._every, completeness)
-
-    @property
-    def name(self) -> str:
-        """The name in the UI."""
-        return "dagster_ips_valid_through"
 
     @property
     def description(self) -> str:

@@ -38,10 +38,7 @@ class Never(dg.AutomationCondition[dg.AssetCheckKey]):
     Without a condition, Dagster adds a check as a step to every run that its automation requests for the check's asset.
     """
 
-    @property
-    def name(self) -> str:
-        """The name in the UI."""
-        return "dagster_ips_by_sensor"
+    name = "dagster_ips_by_sensor"
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetCheckKey]) -> dg.AutomationResult[dg.AssetCheckKey]:
         """Never select anything."""
