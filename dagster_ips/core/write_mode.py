@@ -61,6 +61,8 @@ class Append(WritesRows):
 
     dedup_on: tuple[str, ...] = ()
     remove_on: tuple[str, ...] = ()
+    adds_up = True  # each row is computed from rows of one file
+    may_repeat = False  # rows would be there twice
 
     @property
     def declaration(self) -> str:
@@ -71,16 +73,6 @@ class Append(WritesRows):
     def keys(self) -> tuple[str, ...]:
         """The key of which no value is added twice, or else the key by which removed rows are found."""
         return self.dedup_on or self.remove_on
-
-    @property
-    def adds_up(self) -> bool:
-        """Each row is computed from rows of one file."""
-        return True
-
-    @property
-    def may_repeat(self) -> bool:
-        """Rows would be there twice."""
-        return False
 
     def columns_needed(self, partition_columns: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  # as above
         """Both keys."""
@@ -93,6 +85,8 @@ class Merge(WritesRows):
 
     on: tuple[str, ...]
     latest_by: str | None = None
+    adds_up = True  # as in Append
+    changes_rows_within_files = True  # rows are updated
 
     @property
     def declaration(self) -> str:
@@ -103,16 +97,6 @@ class Merge(WritesRows):
     def keys(self) -> tuple[str, ...]:
         """The merge key."""
         return self.on
-
-    @property
-    def adds_up(self) -> bool:
-        """Each row is computed from rows of one file."""
-        return True
-
-    @property
-    def changes_rows_within_files(self) -> bool:
-        """Rows are updated."""
-        return True
 
     def columns_needed(self, partition_columns: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  # as above
         """The key, and what decides which row of a key wins."""
@@ -133,6 +117,7 @@ class Combine(WritesRows):
     approximate: bool = False
     keeps_partials: bool = False
     computed: tuple[ComputedColumn, ...] = ()
+    may_repeat = False  # a change would count twice
 
     @property
     def declaration(self) -> str:
@@ -148,11 +133,6 @@ class Combine(WritesRows):
     def adds_up(self) -> bool:
         """Not if groups may be recomputed, because this also needs rows of other files."""
         return not self.may_compute_groups_again
-
-    @property
-    def may_repeat(self) -> bool:
-        """A change would count twice."""
-        return False
 
     @property
     def changes_rows_within_files(self) -> bool:
@@ -183,10 +163,7 @@ class Combine(WritesRows):
 class OverwritePartitions(WritesRows):
     """Replace exactly the affected partitions."""
 
-    @property
-    def declaration(self) -> str:
-        """By the table's own partitions."""
-        return _called("overwrite_partitions")
+    declaration = "overwrite_partitions()"
 
     def columns_needed(self, partition_columns: Sequence[str]) -> tuple[str, ...]:
         """The columns that decide to which partition a row belongs."""
@@ -236,31 +213,16 @@ class ByQuery(WritesRows):
     text: str
     signature: str
     upstreams: tuple[str, ...]
-
-    @property
-    def declaration(self) -> str:
-        """Without the text, which is in its signature."""
-        return "a query"
-
-    @property
-    def may_repeat(self) -> bool:
-        """Rows may be appended or added to groups."""
-        return False
-
-    @property
-    def changes_rows_within_files(self) -> bool:
-        """Groups may be updated, and rows of affected keys replaced."""
-        return True
+    declaration = "a query"  # without the text, which is in its signature
+    may_repeat = False  # rows may be appended or added to groups
+    changes_rows_within_files = True  # groups may be updated, and rows of affected keys replaced
 
 
 @dataclass(frozen=True, slots=True)
 class Replace(WritesRows):
     """Replace all rows."""
 
-    @property
-    def declaration(self) -> str:
-        """It has no arguments."""
-        return _called("replace")
+    declaration = "replace()"
 
 
 WriteMode: TypeAlias = Append | Merge | Combine | OverwritePartitions | OverwriteWhere | ReplaceKeys | ByQuery | Replace
