@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
-from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import (
     CatalogUnreachableError,
@@ -397,7 +397,8 @@ def test_a_write_mode_for_changes_is_refused_without_an_incremental_input(
         if is_checked_at_load:
             load(landed)
         else:
-            returned(object.__new__(DataFrame), write_mode_of(mode, "landed"), landed.key, is_consumer=False)
+            declared = write_mode_of(mode, "landed")
+            returned(object.__new__(DataFrame), declared, landed.key, Mode.FULL, is_consumer=False)
 
     with pytest.raises(DeclarationError, match="none of its inputs is incremental"):
         check()

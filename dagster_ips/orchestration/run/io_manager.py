@@ -6,7 +6,7 @@ No ``from __future__ import annotations`` here: Dagster reads ``ResourceDependen
 import contextlib
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -184,7 +184,8 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             _report_waiting(context, behind=list(of_step or ()))
             keep_versions(step, key)
             return
-        result = returned(obj, write_mode_of(metadata, key.to_user_string()), key, is_consumer=is_consumer)
+        write_mode = write_mode_of(metadata, key.to_user_string())
+        result = returned(obj, write_mode, key, captured.mode, is_consumer=is_consumer)
         table = table_of(key, metadata, self.default_namespace)
         started = time.monotonic()
         # Writes through another session would lack the stamps that this one sets.
@@ -373,9 +374,7 @@ def _logged(context: dg.InputContext | dg.OutputContext) -> Iterator[None]:
         raise
 
 
-def _publish(
-    runs: Runs, context: dg.OutputContext, table: str, returned: "Returned", captured: RunInputs
-) -> Publication:
+def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, captured: RunInputs) -> Publication:
     run, log = context.step_context.dagster_run, context.log.info
     lake, publisher = runs.lake, runs.publisher(run, context.asset_key, captured, log=log)
     existing = lake.find(table)
@@ -385,9 +384,9 @@ def _publish(
     name = context.asset_key.to_user_string()
     if existing is not None:
         publisher.require_own(existing, captured.captures, name)
-    declared = write_mode_of(context.definition_metadata, name) or returned.write_mode
+    declared = write_mode_of(context.definition_metadata, name) or result.write_mode
     description = description_of(context.definition_metadata).tuned_for(declared).with_property(ASSET, name)
-    result = _result_of(context, lake, returned, captured)
+    result = _of_run(context, lake, result, captured)
     result, stored = _checked(context, result, lake, existing, description, table)
     new = sorted({key for view in captured.views.values() for key in view.captured.new_partitions})
     if existing is not None and not new and result.changes_nothing():
@@ -420,22 +419,13 @@ def _publish(
     return publisher.publish(table, captured.captures, result.write, consumer=name, check=audit)
 
 
-def _result_of(context: dg.OutputContext, lake: LakeCatalog, returned: "Returned", captured: RunInputs) -> Result:
+def _of_run(context: dg.OutputContext, lake: LakeCatalog, result: Result, captured: RunInputs) -> Result:
+    """The result with what the run has read for it, and whether its author vouches for it."""
     because = trusted_because(context.definition_metadata)
     if because is not None:
         context.add_output_metadata({"trusted, not proved by the plan": because})
-    return Result(
-        returned.frame,
-        returned.write_mode,
-        captured.mode,
-        [view.change for view in captured.views.values()],
-        is_trusted=because is not None,
-        storage=lake.storage,
-        is_derived=returned.is_derived,
-        affected=returned.affected,
-        may_cancel=returned.may_cancel,
-        is_due=returned.is_due,
-    )
+    inputs = [view.change for view in captured.views.values()]
+    return replace(result, inputs=inputs, is_trusted=because is not None, storage=lake.storage)
 
 
 def _checked(  # noqa: PLR0913, PLR0917  # all are independent
@@ -569,20 +559,8 @@ def in_form(view: IcdcView, annotation: object, *, parameter: str, asset: str) -
     return view.added if is_frame_class(annotation) else view
 
 
-@dataclass(frozen=True)
-class Returned:
-    """The frame that an asset returned, and how it is to be written; the other fields are as in ``Result``."""
-
-    frame: "DataFrame"
-    write_mode: WriteMode
-    is_derived: bool = False
-    affected: "DataFrame | None" = None
-    may_cancel: bool = False
-    is_due: bool = False
-
-
-def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_consumer: bool) -> "Returned":
-    """The frame that an asset returned, and how it is to be written.
+def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, mode: Mode, *, is_consumer: bool) -> Result:
+    """What an asset returned in a run of that ``mode``, without what the run read for it.
 
     Raises:
         OutputTypeError: it is neither a DataFrame nor an Overwrite.
@@ -590,9 +568,10 @@ def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_co
     """
     asset = key.to_user_string()
     if isinstance(obj, MaintainedRows) and isinstance(declared, ByQuery):
-        return Returned(
+        return Result(
             obj.frame,
             obj.write_mode,
+            mode,
             is_derived=True,
             affected=obj.affected,
             may_cancel=obj.may_cancel,
@@ -601,7 +580,7 @@ def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_co
     if is_frame(obj) and not isinstance(declared, ByQuery):
         if not is_consumer:
             require_replacing(key, declared)
-        return Returned(obj, declared or Replace())
+        return Result(obj, declared or Replace(), mode)
     if not isinstance(obj, Overwrite):
         raise OutputTypeError(asset=asset, found="nothing" if obj is None else f"a {_type_name(obj)}")
     parts: tuple[object, object] = (obj.frame, obj.where)
@@ -617,7 +596,7 @@ def returned(obj: object, declared: WriteMode | None, key: dg.AssetKey, *, is_co
             + " Nothing was written and nothing was consumed.",
             remedy="Return the DataFrame, or remove the other write mode and declare the input with incremental().",
         )
-    return Returned(obj.frame, OverwriteWhere(obj.where))
+    return Result(obj.frame, OverwriteWhere(obj.where), mode)
 
 
 def _type_name(obj: object) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dagster_ips._compat import select_every_output, takes_config
+from dagster_ips.core.capture import Mode
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.write_mode import Append, Combine, Merge, WriteMode
 from dagster_ips.errors import OutputTypeError, UnprovableError
@@ -125,7 +126,7 @@ def recompute(asset: Asset, part: ClaimedPart, manager: IcdcIOManager, around: S
         lookups["its config"] = "its defaults were used, and not what the runs were given"
     made = _called(asset, values, part.partitions, around)
     metadata = around.graph.get(consumer.key).metadata
-    found = returned(made, write_mode_of(metadata, consumer.name), consumer.key, is_consumer=True)
+    found = returned(made, write_mode_of(metadata, consumer.name), consumer.key, Mode.FULL, is_consumer=True)
     frame, write_mode = found.frame, found.write_mode
     configure(frame.sparkSession, lake.spark_configuration())
     require_columns(frame, write_mode, table=consumer.table, partition_columns=())

@@ -27,7 +27,6 @@ from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.exactly_once.publish.publisher import Publisher
-from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.exactly_once.publish.statement_block import block
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg import code_stamps
@@ -229,23 +228,14 @@ class Assets:
         properties = begun.owner
         publisher = Publisher(lake, self.store, self.lake.session, begun.run_id, properties, Consent(begun.accept))
         found = begun.returned.value if isinstance(begun.returned, dg.Output) else begun.returned
-        written = returned(found, write_mode_of(metadata, name), dg.AssetKey(name), is_consumer=True)
-        frame, write_mode = written.frame, written.write_mode
+        declared = write_mode_of(metadata, name)
+        result = returned(found, declared, dg.AssetKey(name), begun.mode, is_consumer=True)
         changes = [view.change for view in begun.views.values()]
         if existing is not None and publisher.superseded(existing, captures):
             return False
         if existing is not None:
             publisher.require_own(existing, captures, name)
-        result = Result(
-            frame,
-            write_mode,
-            begun.mode,
-            changes,
-            storage=lake.storage,
-            is_derived=written.is_derived,
-            affected=written.affected,
-            may_cancel=written.may_cancel,
-        )
+        result = replace(result, inputs=changes, storage=lake.storage)
         description = description_of(metadata).tuned_for(result.write_mode).with_property(ASSET, name)
         columns = existing.identity_partition_columns() if existing else description.partition_by
         stored = result.with_aggregates(table).as_stored
@@ -262,7 +252,7 @@ class Assets:
                 create_table(self.lake.session, lake.name, table, stored, description)
         else:
             followed = follow_frame(stored, lake, table)
-            result = result if isinstance(write_mode, Combine) else replace(result, frame=followed)
+            result = result if isinstance(result.write_mode, Combine) else replace(result, frame=followed)
         maker = self._consumers[name].maker
         stamps = code_stamps.properties(
             existing, captures, maker.code, declared=maker.declared, replaces_all=result.replaces_all
