@@ -35,7 +35,6 @@ class CapturedInput:
     share: BacklogShare
     tags: Mapping[Tag, int]
     ranges: Mapping[str, ChangeRange]
-    seconds: float
     rows: Predicate | None = None
     of_any: Predicate | None = None
     unmapped: tuple[str, ...] = ()

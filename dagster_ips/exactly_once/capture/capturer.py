@@ -192,13 +192,10 @@ class Capturer:
         Raises:
             IpsError: as in ``capture``.
         """
-        started = time.monotonic()
         decision, reads = self._read(ready)
         ready = replace(ready, decision=decision)
-        captured = []
-        for each, read in zip(ready.inputs, reads, strict=True):
-            captured.append(self._captured(ready, each, read, run_id=run_id, started=started))
-            started = time.monotonic()
+        each_read = zip(ready.inputs, reads, strict=True)
+        captured = tuple(self._captured(ready, each, read, run_id=run_id) for each, read in each_read)
         taken = {capture.edge: capture for each in captured for capture in each.captures}
         states = {state.edge: state for each in ready.inputs for state in each.states}
         for each in ready.inputs:
@@ -206,7 +203,7 @@ class Capturer:
         now = self._states(list(taken), ready.request.asked_for)
         with effect(Effect.RECORD_CAPTURE):
             self.store.set(*(states[edge].with_in_flight(taken[edge], beside=now[edge]) for edge in taken))
-        return tuple(captured)
+        return captured
 
     def _read(self, ready: ReadyToCapture) -> tuple[ModeDecision, list[_Read]]:
         """What to read of each input: its changes, or everything if that was decided or an input must start over."""
@@ -218,9 +215,7 @@ class Capturer:
                 return decision, [each for each in followed if isinstance(each, _Read)]
         return decision, [self._everything(each, ready.request.partitions) for each in ready.inputs]
 
-    def _captured(
-        self, ready: ReadyToCapture, each: InputToCapture, read: _Read, *, run_id: str, started: float
-    ) -> CapturedInput:
+    def _captured(self, ready: ReadyToCapture, each: InputToCapture, read: _Read, *, run_id: str) -> CapturedInput:
         """Take the captures of one input; write and register their ICDC table."""
         tracked, source, share = each.tracked, each.source, read.share
         decision, partitions = ready.decision, ready.request.partitions
@@ -252,7 +247,6 @@ class Capturer:
             share=share,
             tags=make_icdc_table(self.catalog, captures, number, source, share),
             ranges={column: change_range(share.files.changes, source, column) for column in tracked.ranges},
-            seconds=time.monotonic() - started,
             rows=rows_of(source, tracked.slicing, partitions.keys) if tracked.slicing and partitions else None,
             of_any=self._rows_of_any(tracked, source, share, each.line),
             unmapped=each.line.looked.unmapped if each.line else (),

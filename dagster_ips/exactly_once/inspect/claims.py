@@ -226,7 +226,6 @@ class Prover:
             share=BacklogShare(snapshot, files),
             tags={},
             ranges={column: ChangeRange.everything(column) for column in tracked.ranges},
-            seconds=0.0,
             rows=rows_of(source, tracked.slicing, partitions) if tracked.slicing else None,
         )
 
