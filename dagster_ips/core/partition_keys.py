@@ -102,7 +102,7 @@ NULL = "null"
 
 
 class PartitionKeys(Protocol):
-    """Divides rows among keys by the values of ``columns``."""
+    """Divides rows among keys by the values of ``columns``. By default, nobody adds or deletes partitions."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -111,6 +111,7 @@ class PartitionKeys(Protocol):
     @property
     def by_minute(self) -> tuple[str, ...]:
         """Those of ``columns`` whose times matter only to the minute."""
+        return ()
 
     @property
     def division(self) -> str:
@@ -124,6 +125,7 @@ class PartitionKeys(Protocol):
 
     def possible(self, found: KeysFound, keys: Collection[str]) -> frozenset[str]:
         """Those of ``keys`` that rows may have, given what was ``found`` of them."""
+        return frozenset(keys) if found.keys is None else found.keys & frozenset(keys)
 
     def predicate(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> Predicate:
         """The condition for rows that have one of ``keys``, exactly as ``of_values`` says; without keys, for no row."""
@@ -146,15 +148,19 @@ class PartitionKeys(Protocol):
     @property
     def is_dynamic(self) -> bool:
         """Whether someone adds and deletes partitions."""
+        return False
 
-    def deleted(self, landmarks: Collection[str]) -> frozenset[str]:
+    def deleted(self, landmarks: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # where nothing is deleted
         """Those of the ``landmarks`` that stand for what someone had added and has since deleted."""
+        return frozenset()
 
     def dynamic(self) -> frozenset[str]:
         """Those of ``known`` that someone added, and may delete and add again."""
+        return frozenset()
 
-    def to_be_added(self, keys: Collection[str]) -> frozenset[str]:
+    def to_be_added(self, keys: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # where nothing is added
         """Those of ``keys`` that get a partition only when someone adds it; others have one, or will as time passes."""
+        return frozenset()
 
 
 class Slicing(Protocol):

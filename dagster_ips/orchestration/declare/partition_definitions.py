@@ -88,7 +88,7 @@ class _Window:
 
 
 @dataclass(frozen=True)
-class _TimeKeys:
+class _TimeKeys(PartitionKeys):
     """A row's key is the time window that contains its value; if the column isn't a date or time, the value as text.
 
     A time without zone is in the definition's time zone, and a date counts as its midnight. When clocks are set back, a
@@ -148,9 +148,6 @@ class _TimeKeys:
             unmapped.add(NULL)
         return KeysFound(frozenset(keys), tuple(sorted(unmapped)))
 
-    def possible(self, found: KeysFound, keys: Collection[str]) -> frozenset[str]:
-        return frozenset(keys) if found.keys is None else found.keys & frozenset(keys)
-
     def predicate(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> Predicate:
         kind, name = kinds[self.column], quoted(self.column)
         if kind in (ColumnKind.STRING, ColumnKind.OTHER):
@@ -176,19 +173,6 @@ class _TimeKeys:
     def outside(self, keys: Collection[str]) -> frozenset[str]:
         # Most keys have a partition, so only the others are checked one by one.
         return frozenset(key for key in frozenset(keys) - self._there if self._is_outside(key))
-
-    @property
-    def is_dynamic(self) -> bool:
-        return False
-
-    def deleted(self, landmarks: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # as others
-        return frozenset()
-
-    def dynamic(self) -> frozenset[str]:
-        return frozenset()
-
-    def to_be_added(self, keys: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # as others
-        return frozenset()
 
     def landmarks(self) -> frozenset[str]:
         ends = (self.definition.get_first_partition_key(), self.definition.get_last_partition_key())
@@ -310,7 +294,7 @@ class _TimeKeys:
 
 
 @dataclass(frozen=True)
-class _NamedKeys:
+class _NamedKeys(PartitionKeys):
     """Static and dynamic partitions: a row's key is its value as text."""
 
     definition: dg.PartitionsDefinition[str]
@@ -320,10 +304,6 @@ class _NamedKeys:
     @property
     def columns(self) -> tuple[str, ...]:
         return (self.column,)
-
-    @property
-    def by_minute(self) -> tuple[str, ...]:
-        return ()
 
     @property
     def division(self) -> str:
@@ -338,9 +318,6 @@ class _NamedKeys:
         if None in keys:
             return KeysFound.unknown()
         return KeysFound(frozenset(key for key in keys if key is not None), (NULL,) if (None,) in rows else ())
-
-    def possible(self, found: KeysFound, keys: Collection[str]) -> frozenset[str]:
-        return frozenset(keys) if found.keys is None else found.keys & frozenset(keys)
 
     def predicate(self, keys: Collection[str], kinds: Mapping[str, ColumnKind]) -> Predicate:
         return _any_of(_equals(quoted(self.column), kinds[self.column], key) for key in sorted(keys))
@@ -376,7 +353,7 @@ class _NamedKeys:
 
 
 @dataclass(frozen=True)
-class _MultiKeys:
+class _MultiKeys(PartitionKeys):
     """Keys with several dimensions, each with its own column."""
 
     definition: dg.MultiPartitionsDefinition
@@ -426,10 +403,8 @@ class _MultiKeys:
         return KeysFound(frozenset(map(dg.MultiPartitionKey, keys)), tuple(sorted(unmapped)))
 
     def possible(self, found: KeysFound, keys: Collection[str]) -> frozenset[str]:
-        if found.keys is not None:
-            return found.keys & frozenset(keys)
-        if not found.dimensions:
-            return frozenset(keys)
+        if found.keys is not None or not found.dimensions:
+            return super().possible(found, keys)
         named = dict(zip(self.dimensions, found.dimensions, strict=True))
 
         def may_be(parts: Mapping[str, str]) -> bool:
