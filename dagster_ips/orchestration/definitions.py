@@ -11,13 +11,14 @@ from dagster_ips._compat import asset_graph, wrap_function
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.automate.automation_sensors import automation_sensors
 from dagster_ips.orchestration.automate.conditions import bind, check_conditions_of_checks, on_change
-from dagster_ips.orchestration.automate.hygiene import HYGIENE_JOB, Tidied, hygiene_job
+from dagster_ips.orchestration.automate.hygiene import HYGIENE_JOB, hygiene_job
 from dagster_ips.orchestration.automate.pending_sensor import PendingSensor
 from dagster_ips.orchestration.automate.valid_through_condition import bind_valid_through
 from dagster_ips.orchestration.backfill.backfill_job import backfill_job
 from dagster_ips.orchestration.declare.consumers import (
     WATCHED,
     MetadataByKey,
+    WrittenTable,
     capturing_consumers,
     check_consumer,
     check_loaders,
@@ -76,8 +77,8 @@ def with_incremental(
     together = {key: WatchedTables(manager.catalog) for key, manager in managers.items()}
     watched = _watched(items, metadata, managers, together)
     outside = _outside(specs, managers)
-    tidied = _tidied(items, metadata, managers)
-    _require_own_tables(tidied, managers, outside)
+    written = tables_written(list(items), metadata, {key: each.namespace for key, each in managers.items()})
+    _require_own_tables(written, managers, outside)
     _require_mapped(items, watched, outside)
     completeness = Completeness(watched, _outside_watches(specs, outside, together))
     own, bound = _bound_sensors(definitions.sensors or (), watched)
@@ -103,7 +104,7 @@ def with_incremental(
         sensors=sensors,
         jobs=[
             *(definitions.jobs or ()),
-            hygiene_job(tidied, consumers, managers, lambda: made),
+            hygiene_job(written, consumers, managers, lambda: made),
             backfill_job(lambda: made),
         ],
         resources=definitions.resources,
@@ -182,18 +183,8 @@ def _watched(
     return watched
 
 
-def _tidied(items: Iterable[Any], metadata: MetadataByKey, managers: Mapping[str, IcdcIOManager]) -> list[Tidied]:
-    """The tables that assets of these definitions write."""
-    namespaces = {key: manager.namespace for key, manager in managers.items()}
-    return [
-        Tidied(key, manager, table)
-        for assets in executable_assets(list(items))
-        for key, (manager, table) in sorted(tables_written(assets, metadata, namespaces).items())
-    ]
-
-
 def _require_own_tables(
-    written: Iterable[Tidied], managers: Mapping[str, IcdcIOManager], outside: Sequence[OutsideTable]
+    written: Iterable[WrittenTable], managers: Mapping[str, IcdcIOManager], outside: Sequence[OutsideTable]
 ) -> None:
     """Refuse an asset whose table another asset or an outside job writes: they would delete each other's rows."""
     owners = {each.catalog.name_of(each.table): each.key for each in outside}

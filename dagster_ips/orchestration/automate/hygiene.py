@@ -24,6 +24,7 @@ from dagster_ips.exactly_once.capture.unread_history import needs_of_others, nee
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.orchestration.declare.consumers import WrittenTable
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 from dagster_ips.orchestration.watch.run_at_work import run_at_work
@@ -51,17 +52,8 @@ class HygieneConfig(dg.Config):
     keep_days: float = 7
 
 
-@dataclass(frozen=True)
-class Tidied:
-    """A table that an asset writes, and the key of the IO manager in whose catalog it is."""
-
-    key: dg.AssetKey
-    manager: str
-    table: str
-
-
 def hygiene_job(
-    tables: Sequence[Tidied],
+    tables: Sequence[WrittenTable],
     watched: Sequence[WatchedInputs],
     managers: Mapping[str, Any],
     definitions: Callable[[], dg.Definitions],
@@ -106,7 +98,7 @@ def hygiene_job(
     return ips_hygiene
 
 
-def _chosen(tables: Sequence[Tidied], assets: Sequence[str]) -> list[Tidied]:
+def _chosen(tables: Sequence[WrittenTable], assets: Sequence[str]) -> list[WrittenTable]:
     known = {each.key.to_user_string(): each for each in tables}
     if unknown := [name for name in assets if name not in known]:
         raise DeclarationError(
@@ -123,7 +115,7 @@ class _Tidying:
 
     context: dg.OpExecutionContext
     config: HygieneConfig
-    tidied: Tidied
+    written: WrittenTable
     manager: IcdcIOManager
     watched: Sequence[WatchedInputs]
     definitions: Callable[[], dg.Definitions]
@@ -131,31 +123,32 @@ class _Tidying:
     def tidied_up(self) -> Iterator[dg.AssetObservation]:
         """Compact, then expire, and report it in the asset's timeline."""
         lake = self.manager.catalog.open()
-        if lake.find(self.tidied.table) is None:
-            self.context.log.info("%s doesn't exist yet.", self.tidied.table)
+        if lake.find(self.written.table) is None:
+            self.context.log.info("%s doesn't exist yet.", self.written.table)
             return
         says: dict[str, Any] = {}
         if self.config.compact:
             says |= self._compact(lake)
         if self.config.expire:
             says |= self._expire(lake)
-        self.context.log.info("%s: %s", self.tidied.table, ", ".join(f"{name} {value}" for name, value in says.items()))
-        told = {"table": self.tidied.table, **says}
-        yield dg.AssetObservation(asset_key=self.tidied.key, description="maintenance done", metadata=told)
+        said = ", ".join(f"{name} {value}" for name, value in says.items())
+        self.context.log.info("%s: %s", self.written.table, said)
+        told = {"table": self.written.table, **says}
+        yield dg.AssetObservation(asset_key=self.written.key, description="maintenance done", metadata=told)
 
     def _table(self, lake: LakeCatalog) -> TableMetadata:
-        return lake.load(self.tidied.table, asset=self.tidied.key.to_user_string())
+        return lake.load(self.written.table, asset=self.written.key.to_user_string())
 
     def _compact(self, lake: LakeCatalog) -> dict[str, Any]:
         """Compact the table, unless a run is writing it: the run would find its table changed and fail to publish."""
-        if (run_id := run_at_work(self.context.instance, self.tidied.key)) is not None:
+        if (run_id := run_at_work(self.context.instance, self.written.key)) is not None:
             return {"compaction": f"skipped: run {run_id} is writing the table"}
         table = self._table(lake)
         if staged := [branch for branch in table.branches if backfill_of_branch(branch)]:
             return {"compaction": f"skipped: it would make the staged branch {staged[0]} unpublishable"}
         session = self.manager.session()
         with effect(Effect.TIDY_UP):
-            done = compact(session, lake.name, self.tidied.table, min_input_files=self.config.min_input_files)
+            done = compact(session, lake.name, self.written.table, min_input_files=self.config.min_input_files)
         return {"data files rewritten": done.rewritten, "into data files": done.added}
 
     def _expire(self, lake: LakeCatalog) -> dict[str, Any]:
@@ -167,7 +160,7 @@ class _Tidying:
         held = refs_to_hold(needs, before.snapshots, refs, kept_from_ms=kept_from_ms)
         session = self.manager.session()
         with self._holding(held, before, lake.name), effect(Effect.TIDY_UP):
-            expire_snapshots(session, lake.name, self.tidied.table, before_ms=until.before_ms)
+            expire_snapshots(session, lake.name, self.written.table, before_ms=until.before_ms)
         after = self._table(lake)
         gone = len(before.snapshots) - len(before.snapshots.keys() & after.snapshots.keys())
         held_by = until.held_by or next(iter(held.values()), None)
@@ -200,7 +193,7 @@ class _Tidying:
         for tag in source.tags:
             if backfill_of_tag(tag) is not None:  # A revert must see the commits after the state that it restores.
                 yield Need(tag, "main", source.head_snapshot_id(tag))
-        mine, known = self.manager.catalog.name_of(self.tidied.table), set()
+        mine, known = self.manager.catalog.name_of(self.written.table), set()
         graph = self.definitions().resolve_asset_graph()
         for each in self.watched:
             for tracked in each.consumer.tracked(graph, self.context.instance).values():

@@ -57,8 +57,6 @@ WATCHED = "dagster_ips/watched"
 """Set in the metadata of every incremental asset that went through ``with_incremental``."""
 
 MetadataByKey = Mapping[dg.AssetKey, Mapping[str, Any]]
-Tables = dict[dg.AssetKey, tuple[str, str]]
-"""Each asset's IO manager key and table; the table is in that IO manager's catalog."""
 
 
 @dataclass(frozen=True)
@@ -363,18 +361,30 @@ def without_triggers(key: dg.AssetKey, graph: Any) -> str | None:  # noqa: ANN40
     )
 
 
-def tables_written(assets: dg.AssetsDefinition, metadata: MetadataByKey, namespaces: Mapping[str, str]) -> Tables:
-    """The tables that ``assets`` write.
+@dataclass(frozen=True)
+class WrittenTable:
+    """A table that an asset writes, and the key of the IO manager in whose catalog it is."""
+
+    key: dg.AssetKey
+    manager: str
+    table: str
+
+
+def tables_written(
+    definitions: Sequence[Any], metadata: MetadataByKey, namespaces: Mapping[str, str]
+) -> list[WrittenTable]:
+    """The tables that the assets among ``definitions`` write.
 
     ``namespaces`` are the default namespaces by IO manager key; assets with other IO managers are left out. An asset
     that returns nothing and doesn't call ``capture()`` writes no table.
     """
-    found = {}
-    for key, output in _outputs(assets).items():
-        manager = assets.get_io_manager_key_for_asset_key(key)
-        writes = captures_by_itself(assets, key) or not output.dagster_type.is_nothing
-        if manager in namespaces and writes:
-            found[key] = (manager, table_of(key, metadata[key], namespaces[manager]))
+    found = []
+    for assets in executable_assets(definitions):
+        for key, output in sorted(_outputs(assets).items(), key=lambda each: each[0]):
+            manager = assets.get_io_manager_key_for_asset_key(key)
+            writes = captures_by_itself(assets, key) or not output.dagster_type.is_nothing
+            if manager in namespaces and writes:
+                found.append(WrittenTable(key, manager, table_of(key, metadata[key], namespaces[manager])))
     return found
 
 

@@ -88,9 +88,8 @@ def _tables_in(definitions: dg.Definitions) -> Iterator[KnownTable]:
     metadata = {spec.key: spec.metadata for spec in specs}
     managers = _managers_of(definitions)
     namespaces = {key: manager.default_namespace for key, manager in managers.items()}
-    for each in executable_assets(definitions.resolve_asset_graph().assets_defs):
-        for key, (manager, table) in sorted(tables_written(each, metadata, namespaces).items()):
-            yield KnownTable(key.to_user_string(), table, managers[manager], is_outside=False)
+    for each in tables_written(definitions.resolve_asset_graph().assets_defs, metadata, namespaces):
+        yield KnownTable(each.key.to_user_string(), each.table, managers[each.manager], is_outside=False)
     names = io_manager_keys(specs)
     for key, table in sorted(outside_tables(specs).items()):
         if names[key] in managers:
