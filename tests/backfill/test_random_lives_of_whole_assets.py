@@ -44,34 +44,12 @@ from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter, revert_cascade
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.state.store import UntouchedStore
+from tests.exactly_once.capture.test_partitions_to_come import Work
 
 TABLE = "media.plays"
 SCHEMA = Schema(NestedField(1, "number", IntegerType()))
 ARROW = pa.schema([("number", pa.int32())])
 Rows = Counter[int]
-
-
-@dataclass(frozen=True)
-class Work:
-    """A capture, and what a run makes of the rows that the table holds."""
-
-    capture: Capture
-    came: Rows
-    went: Rows
-
-    @property
-    def is_whole(self) -> bool:
-        return self.capture.mode is Mode.FULL
-
-    @property
-    def changes_nothing(self) -> bool:
-        return not self.is_whole and self.came == self.went
-
-    def applied(self, held: Rows) -> Rows:
-        after = Counter() if self.is_whole else Counter(held)
-        after.update(self.came)
-        after.subtract(self.went)
-        return Counter({row: n for row, n in after.items() if n})
 
 
 @dataclass(frozen=True)
@@ -234,8 +212,9 @@ class WholeLives(RuleBasedStateMachine):
             return None
         (capture,) = found.captures
         to, start, rows = capture.to_inclusive, capture.from_exclusive, self.rows[stage.source]
-        went = rows[start.snapshot_id] if start and capture.mode is Mode.INCREMENTAL else Counter[int]()
-        return Work(capture, rows[to.snapshot_id] if to else Counter(), went)
+        is_whole = capture.mode is Mode.FULL
+        went = rows[start.snapshot_id] if start and not is_whole else Counter[int]()
+        return Work(capture, is_whole, rows[to.snapshot_id] if to else Counter(), went)
 
     def published(self, table: str, properties: Mapping[str, str], after: Rows, branch: str = "main") -> None:
         asset = next(stage.name for stage in STAGES if stage.table == table)

@@ -99,8 +99,8 @@ def _counted(frame: DataFrame, names: Names, *keys: str) -> DataFrame:
     return frame.groupBy(*_columns(names, keys)).agg(*counts)
 
 
-def _counted_rows(rows: Rows) -> Rows:
-    """The same for rows whose last value is the price and whose other values are the key."""
+def counted_rows(rows: Rows) -> Rows:
+    """The row count and the sum of each key, for rows whose last value is the price and whose others are the key."""
     counts: Counter[Row] = Counter()
     paid: dict[Row, Any] = {}
     for (*key, price), count in rows.items():
@@ -175,7 +175,7 @@ def _merge_some_groups(view: IcdcView, names: Names) -> Written_:
 
 
 def _some_groups(rows: Rows) -> Rows:
-    return Counter({row: count for row, count in _counted_rows(rows).items() if 2 <= row[-2] <= 3})
+    return Counter({row: count for row, count in counted_rows(rows).items() if 2 <= row[-2] <= 3})
 
 
 def _merge_by_floats(view: IcdcView, names: Names) -> Written_:
@@ -260,17 +260,17 @@ KINDS: Mapping[str, Kind] = {
     "merge_rows": Kind(
         ROW, _merge_rows, _rows_of_own_keys, len(ROW), partition_by=("title",), refuses=_refuses_repeated_keys
     ),
-    "merge_groups": Kind(("day", "title", "price"), _merge_groups, _counted_rows, 2, _COUNTED, ("day",)),
+    "merge_groups": Kind(("day", "title", "price"), _merge_groups, counted_rows, 2, _COUNTED, ("day",)),
     "merge_some_groups": Kind(("day", "title", "price"), _merge_some_groups, _some_groups, 2, _COUNTED),
-    "merge_by_floats": Kind(("amount", "price"), _merge_by_floats, _counted_rows, 1, _COUNTED),
+    "merge_by_floats": Kind(("amount", "price"), _merge_by_floats, counted_rows, 1, _COUNTED),
     "combine": Kind(("day", "title", "price"), _combine, _combined_rows, 2, _COMBINED, ("day",)),
-    "overwrite_partitions": Kind(("day", "title", "price"), _partitions, _counted_rows, 2, _COUNTED, ("day",)),
+    "overwrite_partitions": Kind(("day", "title", "price"), _partitions, counted_rows, 2, _COUNTED, ("day",)),
     "overwrite_partitions_of_scope": Kind(
         ROW, _partitions_of_scope, _same, len(ROW), partition_by=("day", "title"), refuses=_refuses_other_partitions
     ),
     "overwrite_since": Kind(("day",), _overwrite_since, _running, 1, _COUNTED[:1], ("day",)),
     "overwrite_between": Kind(ROW, _overwrite_between, _same, len(ROW)),
-    "replace": Kind(("title", "price"), _replace, _counted_rows, 1, _COUNTED),
+    "replace": Kind(("title", "price"), _replace, counted_rows, 1, _COUNTED),
 }
 
 

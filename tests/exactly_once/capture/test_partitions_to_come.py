@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -56,19 +57,19 @@ Row = tuple[dt.date, str, int]
 
 @dataclass(frozen=True)
 class Work:
-    """A capture of one partition, and how a run changes what the partition holds."""
+    """A capture, and how a run changes what its table, or its partition, holds."""
 
     capture: Capture
     is_whole: bool
-    came: Counter[Row]
-    went: Counter[Row]
+    came: Counter[Any]
+    went: Counter[Any]
 
     @property
     def changes_nothing(self) -> bool:
         return not self.is_whole and self.came == self.went
 
-    def applied(self, held: Counter[Row]) -> Counter[Row]:
-        after = Counter() if self.is_whole else Counter(held)
+    def applied(self, held: Counter[Any]) -> Counter[Any]:
+        after = Counter[Any]() if self.is_whole else Counter(held)
         after.update(self.came)
         after.subtract(self.went)
         return Counter({row: n for row, n in after.items() if n})

@@ -17,6 +17,7 @@ from dagster_ips.errors import (
 )
 from tests.histories.composed.assets import KEY, ROW, TITLES
 from tests.histories.composed.rows import Bag, Seen
+from tests.histories.targets import counted_rows
 from tests.histories.time_travel import Rows
 
 Bags: TypeAlias = Mapping[str, Bag]
@@ -120,17 +121,6 @@ def _of_days(inputs: Bags) -> Rows:
     return _with_genre(inputs["fact"], inputs["dimension"], "day", "title")
 
 
-def _grouped(rows: Rows) -> Rows:
-    """The row count and the sum of each key, for rows whose last value is a price."""
-    counts: Counter[Any] = Counter()
-    paid: dict[Any, Decimal] = {}
-    for (*key, price), n in rows.items():
-        counts[tuple(key)] += n
-        if price is not None:
-            paid[tuple(key)] = paid.get(tuple(key), Decimal(0)) + price * n
-    return Counter((*key, n, paid.get(key)) for key, n in counts.items())
-
-
 def _counted(rows: Rows) -> Rows:
     return Counter((*key, n) for key, n in rows.items())
 
@@ -140,16 +130,16 @@ def _per_genre(inputs: Bags) -> Rows:
     moved: Rows = Counter()
     for (_, day, price, genre), n in rows.items():
         moved[day, genre, price] += n
-    return _grouped(moved)
+    return counted_rows(moved)
 
 
 def _summed(inputs: Bags) -> Rows:
-    """The groups of ``_grouped`` for both facts, with the highest number of each key."""
+    """The groups of ``counted_rows`` for both facts, with the highest number of each key."""
     last: dict[Any, int] = {}
     for *key, number in _both(("day", "title", "number"))(inputs):
         if number is not None:
             last[tuple(key)] = max(number, last.get(tuple(key), number))
-    groups = _grouped(_both(("day", "title", "price"))(inputs))
+    groups = counted_rows(_both(("day", "title", "price"))(inputs))
     return Counter((day, title, n, paid, last.get((day, title))) for day, title, n, paid in groups)
 
 
@@ -172,7 +162,7 @@ def _by_genre(inputs: Bags) -> Rows:
     moved: Rows = Counter()
     for (_, price, genre), n in _with_genre(inputs["fact"], inputs["dimension"], "price").items():
         moved[genre, price] += n
-    return _grouped(moved)
+    return counted_rows(moved)
 
 
 def _of_genres(inputs: Bags) -> Rows:
@@ -283,20 +273,20 @@ EXPECTED: Mapping[str, Expected] = {
     "joined": Expected((*KEY, "genre"), _joined, _join_refuses),
     "per_genre": Expected(("day", "genre", "n", "paid"), _per_genre),
     "of_days": Expected((*KEY, "genre"), _of_days),
-    "grouped": Expected(("day", "title", "n", "paid"), _of_one("fact", ("day", "title", "price"), _grouped)),
+    "grouped": Expected(("day", "title", "n", "paid"), _of_one("fact", ("day", "title", "price"), counted_rows)),
     "whole": Expected(ROW, _of_one("fact", ROW), lambda _: (FragmentOverwriteError,)),
     "latest": Expected(_LATEST, _latest, _latest_refuses),
     "copied": Expected(ROW, _of_one("fact", ROW), _shared(KEY, "fact")),
     "by_written": Expected(ROW, _of_one("fact", ROW), _removed("fact"), by="written", partitions=DATES, is_strict=True),
     "by_title": Expected(
         ("title", "day", "n", "paid"),
-        _of_one("fact", ("title", "day", "price"), _grouped),
+        _of_one("fact", ("title", "day", "price"), counted_rows),
         by="title",
         partitions=tuple(TITLES.get_partition_keys()),
     ),
     "by_number": Expected(
         ("number", "title", "n", "paid"),
-        _of_one("other", ("number", "title", "price"), _grouped),
+        _of_one("other", ("number", "title", "price"), counted_rows),
         by="number",
         partitions=("0", "1", "2"),
     ),
@@ -307,8 +297,8 @@ EXPECTED: Mapping[str, Expected] = {
     "queried_joins": Expected((*KEY, "genre"), _joined),
     "queried_ranks": Expected(("day", "number", "title", "place"), _ranks),
     "paid_rows": Expected(ROW, _paid_rows, _shared(KEY, "fact")),
-    "day_totals": Expected(("day", "title", "n", "paid"), _of_one("fact", ("day", "title", "price"), _grouped)),
-    "of_kept": Expected(("title", "n", "paid"), _of_one("kept", ("title", "price"), _grouped)),
+    "day_totals": Expected(("day", "title", "n", "paid"), _of_one("fact", ("day", "title", "price"), counted_rows)),
+    "of_kept": Expected(("title", "n", "paid"), _of_one("kept", ("title", "price"), counted_rows)),
     "of_groups": Expected(
         ("day", "title", "n", "paid"),
         _of_one("grouped", ("day", "title", "n", "paid")),
