@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import dagster as dg
 from dagster import DagsterInstance
@@ -29,6 +29,8 @@ from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.resources import IcebergCatalog
 from dagster_ips.orchestration.watch.last_published import last_published
 
+_Found = TypeVar("_Found")
+
 
 @dataclass
 class WatchedTables:
@@ -37,8 +39,6 @@ class WatchedTables:
     A tick reads all pointers with one query and all cursors with another. ``errors`` has the consumers for which it is
     unknown what they have to consume, until the sensor has reported them, because a condition can't write to the tick's
     log. ``failed`` has, by consumer, the runs in which its partitions failed last, as its condition found them.
-    ``last_published`` is what ``WatchedInputs.published`` found, with the metadata file of the table at that time, and
-    ``older_rows`` the same for ``WatchedInputs.older_rows``, with the code and the declaration as well.
     """
 
     catalog: IcebergCatalog
@@ -46,25 +46,23 @@ class WatchedTables:
     edges: set[Edge] = field(default_factory=set)
     errors: dict[str, IpsError] = field(default_factory=dict)
     failed: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    _located: tuple[dt.datetime, Located] | None = None
-    _storage: tuple[dt.datetime, Storage] | None = None
-    _states: tuple[dt.datetime, Mapping[Edge, EdgeState]] | None = None
-    last_published: dict[str, tuple[str, Mapping[str | None, TargetMark | None]]] = field(default_factory=dict)
-    older_rows: dict[str, tuple[tuple[str, str | None, str | None], OlderRows | None]] = field(default_factory=dict)
+    _found: dict[str, tuple[object, Any]] = field(default_factory=dict)
+
+    def once(self, name: str, of: object, find: Callable[[], _Found]) -> _Found:
+        """What ``find`` finds under this name, found anew only once it is asked for ``of`` something else."""
+        known = self._found.get(name)
+        if known is None or known[0] != of:
+            known = self._found[name] = (of, find())
+        found: _Found = known[1]
+        return found
 
     def located(self, *, tick: dt.datetime) -> Located:
         """Where each table's current metadata.json is, as of the beginning of ``tick``."""
-        last = self._located
-        if last is None or last[0] != tick:
-            last = self._located = (tick, self.catalog.open_for_ticks().locate(sorted(self.names)))
-        return last[1]
+        return self.once("located", tick, lambda: self.catalog.open_for_ticks().locate(sorted(self.names)))
 
     def storage(self, *, tick: dt.datetime) -> Storage:
         """Reads the tables' files for ``tick``, and each manifest once: many consumers are made of the same changes."""
-        last = self._storage
-        if last is None or last[0] != tick:
-            last = self._storage = (tick, self.catalog.open_for_ticks().storage.reading_once())
-        return last[1]
+        return self.once("storage", tick, lambda: self.catalog.open_for_ticks().storage.reading_once())  # noqa: PLW0108  # it may have to connect
 
     def moved(self, names: Iterable[str], *, tick: dt.datetime) -> bool:
         """Whether any of the tables ``names`` has changed since ``tick`` read the pointers."""
@@ -89,10 +87,7 @@ class WatchedTables:
 
     def states(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[Edge, EdgeState]:
         """What each edge had consumed at the beginning of ``tick``."""
-        last = self._states
-        if last is None or last[0] != tick:
-            last = self._states = (tick, store.get_many(sorted(self.edges, key=str)))
-        return last[1]
+        return self.once("states", tick, lambda: store.get_many(sorted(self.edges, key=str)))
 
 
 @dataclass(frozen=True)
@@ -183,12 +178,12 @@ class WatchedInputs:
         target: TableMetadata,
     ) -> Mapping[str | None, TargetMark | None]:
         """As ``last_published``, read again only once the table has changed."""
-        at, found = self.watched.last_published.get(self.name, ("", {}))
-        if at != target.metadata_location:
+
+        def find() -> Mapping[str | None, TargetMark | None]:
             storage = self.watched.catalog.open_for_ticks().storage
-            found = last_published(self.consumer, graph, instance, storage, target)
-            self.watched.last_published[self.name] = (target.metadata_location, found)
-        return found
+            return last_published(self.consumer, graph, instance, storage, target)
+
+        return self.watched.once(f"published: {self.name}", target.metadata_location, find)
 
     def older_rows(
         self,
@@ -199,13 +194,9 @@ class WatchedInputs:
     ) -> OlderRows | None:
         """As ``older_rows_of``, found anew only once the table, the code or the declaration has changed."""
         declared = self.consumer.maker.declared
-        of = target.metadata_location, code, declared
-        known = self.watched.older_rows.get(self.name)
-        if known is None or known[0] != of:
-            published = partial(self.published, graph, instance, target)
-            known = of, older_rows_of(target, code, declared=declared, published=published)
-            self.watched.older_rows[self.name] = known
-        return known[1]
+        published = partial(self.published, graph, instance, target)
+        find = partial(older_rows_of, target, code, declared=declared, published=published)
+        return self.watched.once(f"older rows: {self.name}", (target.metadata_location, code, declared), find)
 
     def unreached(self, instance: DagsterInstance) -> tuple[str, ...]:
         """Texts on rows that no run will take, because they have unknown partitions or none, as of the last look."""
