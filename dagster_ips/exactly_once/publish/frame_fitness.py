@@ -277,7 +277,7 @@ def _keeps_its_rows(seen: InputChange, write_mode: WriteMode) -> bool:
     Their results stay, but a removed row of another input couldn't be subtracted from them any more.
     """
     is_joined = isinstance(write_mode, Combine) and bool(seen.taken)
-    return not (is_joined and seen.ignores_removed and seen.may_remove_rows and not seen.removed.isEmpty())
+    return not (is_joined and seen.ignores_removed and seen.may_remove_rows and not seen.removed().isEmpty())
 
 
 def require_fit(  # noqa: PLR0913  # all are independent

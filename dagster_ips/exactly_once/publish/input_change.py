@@ -82,12 +82,13 @@ class KnownChange:
 class InputChange:
     """What a writer needs to know about one input: what changed, and what of it the result is made of.
 
-    ``net`` are the added and removed rows with their weight, ``source`` the current rows. Both are built only when they
-    are asked for: Spark looks up a table's snapshot as soon as a frame of it is built, and the snapshot may have
-    expired by then. ``pruning`` returns a condition that every row meets whose value of a column occurs in the change;
-    with a second name, it is one for the column of that name, of whichever table. ``may_be_null`` says whether a
-    changed row may be null in a column. ``table`` is the upstream's table and ``icdc_table`` the change's, as plans
-    show them. ``is_asked`` says that the asset asked which values changed: for ranges, partitions or parameters.
+    ``net`` returns the added and removed rows with their weight, ``removed`` the removed ones, also those whose results
+    stay because of ``on_removed="ignore"``, and ``source`` the current rows. They are built only when they are asked
+    for: Spark looks up a table's snapshot as soon as a frame of it is built, and the snapshot may have expired by then.
+    ``pruning`` returns a condition that every row meets whose value of a column occurs in the change; with a second
+    name, it is one for the column of that name, of whichever table. ``may_be_null`` says whether a changed row may be
+    null in a column. ``table`` is the upstream's table and ``icdc_table`` the change's, as plans show them.
+    ``is_asked`` says that the asset asked which values changed: for ranges, partitions or parameters.
     ``weighs_live_rows``: ``weighted`` also has the current rows, for another table of the step. ``began_late``: rows
     from before the consumer's ``start`` were left out. ``is_later_part``: earlier runs have consumed other files of the
     same change, with the same ``source``. ``types`` are the Iceberg types of the columns that aren't nested. ``known``
@@ -100,9 +101,9 @@ class InputChange:
     is_empty: bool
     may_remove_rows: bool
     ignores_removed: bool
-    make_net: Callable[[], NetRows]
-    make_removed: Callable[[], DataFrame]
-    make_source: Callable[[], DataFrame]
+    net: Callable[[], NetRows]
+    removed: Callable[[], DataFrame]
+    source: Callable[[], DataFrame]
     partitions: AffectedPartitions | None
     pruning: Callable[..., Predicate]
     table: str
@@ -115,31 +116,16 @@ class InputChange:
     may_be_null: Callable[[str], bool] = lambda _: True
     known: KnownChange = field(default_factory=KnownChange, compare=False)
 
-    @property
-    def net(self) -> NetRows:
-        """The added and removed rows with their weight."""
-        return self.make_net()
-
-    @property
-    def removed(self) -> DataFrame:
-        """The rows that were removed, also those whose results stay because of ``on_removed="ignore"``."""
-        return self.make_removed()
-
-    @property
-    def source(self) -> DataFrame:
-        """The current rows."""
-        return self.make_source()
-
     def has_no_change(self) -> bool:
         """Whether no row changed; runs a job only if files changed whose rows may all be the same as before."""
         if self.known.removes_rows or self.known.has_change:
             return False
-        return self.is_empty or (self.may_remove_rows and self.net.rows.isEmpty())
+        return self.is_empty or (self.may_remove_rows and self.net().rows.isEmpty())
 
     def removes_rows(self) -> bool:
         """Whether a row was removed; runs a job only if files changed whose rows may all be the same as before."""
         if self.known.removes_rows is None:
-            self.known.removes_rows = self.may_remove_rows and not removed(self.net).isEmpty()
+            self.known.removes_rows = self.may_remove_rows and not removed(self.net()).isEmpty()
         return self.known.removes_rows
 
     @property
@@ -162,16 +148,16 @@ class InputChange:
 
     def changed_keys(self, group: TakenFrame) -> DataFrame:
         """The distinct keys of the groups in one of ``groups``."""
-        return distinct_keys(self.net.rows if group.changed is None else group.changed, group.keys)
+        return distinct_keys(self.net().rows if group.changed is None else group.changed, group.keys)
 
     def made_of(self, keys: Sequence[str]) -> DataFrame:
         """The values of ``keys`` in the rows of the result, if it keeps those columns unchanged."""
         if self.fragments:
-            return distinct_keys(added(self.net), keys)
+            return distinct_keys(added(self.net()), keys)
         group = next(iter(self.groups), None)
         if group and group.frame is Frame.AFFECTED and group.changed is None:
-            return distinct_keys(self.net.rows, keys)
-        return distinct_keys(self.source, keys)
+            return distinct_keys(self.net().rows, keys)
+        return distinct_keys(self.source(), keys)
 
     @property
     def fragments(self) -> list[TakenFrame]:

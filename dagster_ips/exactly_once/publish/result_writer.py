@@ -380,7 +380,7 @@ class Result:
         for change in self.inputs:
             if not (change.may_remove_rows and change.fragments):
                 continue
-            rows = removed(change.net)
+            rows = removed(change.net())
             if remove_on:
                 self._require_same_keys(branch, target, remove_on, change)
                 self._require_no_live_rows(branch, target, remove_on, change)
@@ -406,13 +406,13 @@ class Result:
                     yield ChangedKeys(group.keys, found)
             elif change.may_remove_rows and change.fragments:
                 self._require_no_live_rows(branch, target, on, change)
-                found = distinct_keys(removed(change.net), on)
+                found = distinct_keys(removed(change.net()), on)
                 yield ChangedKeys(on, with_nested_keys_as_in(target.struct, found, on))
 
     def _renewed(self, target: TableMetadata, on: Sequence[str]) -> Sequence[DataFrame]:
         """The keys whose row was removed upstream, so that another row may take its place."""
         return [
-            with_nested_keys_as_in(target.struct, distinct_keys(change.removed, on), on)
+            with_nested_keys_as_in(target.struct, distinct_keys(change.removed(), on), on)
             for change in self.inputs
             if change.fragments and change.may_remove_rows
         ]
@@ -441,13 +441,13 @@ class Result:
 
         The live row may be another input's, if rows of several inputs are put together.
         """
-        gone = with_nested_keys_as_in(target.struct, removed(change.net), keys)
+        gone = with_nested_keys_as_in(target.struct, removed(change.net()), keys)
         names = [quoted(key) for key in keys]
         for other in self.inputs:
             if not other.fragments or not set(keys) <= set(other.columns):
                 continue
-            source = with_nested_keys_as_in(target.struct, other.source, keys)
-            came = with_nested_keys_as_in(target.struct, added(other.net).select(*names), keys)
+            source = with_nested_keys_as_in(target.struct, other.source(), keys)
+            came = with_nested_keys_as_in(target.struct, added(other.net()).select(*names), keys)
             live = rows_with_keys(source, gone, keys, [change.pruning(key) for key in keys])
             both = live.select(*names).exceptAll(came).limit(1).collect()
             if both:

@@ -270,7 +270,7 @@ def _require_followed(table: str, change: InputChange) -> None:
             remedy="Read {added} and {removed} instead, which are exact.",
         )
     follows = change.ignores_removed or Frame.ADDED not in taken or taken & set(_SHOW_REMOVED)
-    if not follows and not removed(change.net).isEmpty():
+    if not follows and not removed(change.net()).isEmpty():
         raise RemovedRowsError(
             table=table,
             upstream=change.upstream,

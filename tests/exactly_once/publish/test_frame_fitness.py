@@ -48,9 +48,9 @@ def change(*taken: TakenFrame, upstream: str = "plays", may_remove_rows: bool = 
         is_empty=False,
         may_remove_rows=may_remove_rows,
         ignores_removed=False,
-        make_net=_unasked,
-        make_removed=_unasked,
-        make_source=_unasked,
+        net=_unasked,
+        removed=_unasked,
+        source=_unasked,
         partitions=None,
         pruning=lambda _: Predicate("TRUE"),
         table=f"lake.media.{upstream}",
@@ -112,7 +112,7 @@ def test_combine_refuses_to_lose_rows_that_it_joined_with_even_if_removals_are_i
     net: Any = SimpleNamespace(rows=nothing)
     gone: Any = SimpleNamespace(isEmpty=lambda: is_empty)
     title = change(source, upstream="title")
-    title = replace(title, ignores_removed=True, make_net=lambda: net, make_removed=lambda: gone)
+    title = replace(title, ignores_removed=True, net=lambda: net, removed=lambda: gone)
     made = Provenance([change(weighted), title])
 
     def require(write_mode: WriteMode) -> None:
