@@ -338,6 +338,8 @@ _TAKES_AS_IT_IS = (
     *(exp.Window, exp.WindowSpec, exp.RowNumber, exp.Rank, exp.DenseRank),
 )
 """What gives the same for an integer of any type."""
+_WITH_LISTS = (*(exp.In, exp.Any, exp.All, exp.Values), *(exp.Group, exp.GroupingSets, exp.Cube, exp.Rollup))
+"""Within these, ``(a, b)`` is a list and no struct."""
 _AS_GIVEN = "ips_as_given"
 """What the meta of a name has, and of a call of coalesce that is in the query: the name as it was given."""
 _OF_TIMES = re.compile(
@@ -460,7 +462,8 @@ def _keep_names_in_values(tree: exp.Expr) -> None:
     """Give the names that are part of a value the case they were given in, unlike names of columns, which have none.
 
     These are the fields of a struct that is made or cast to, which ``to_json`` shows, and the keys in ``m.Key`` if
-    ``m`` is a map or may be one. In ``(a, b)`` and ``arrays_zip(a, b)``, the columns name the fields.
+    ``m`` is a map or may be one. In ``(a, b)`` and ``arrays_zip(a, b)``, the columns name the fields. As another column
+    may replace one of ``(a, b)``, its fields are given names.
     """
     for node in tree.walk():
         match node:
@@ -468,7 +471,13 @@ def _keep_names_in_values(tree: exp.Expr) -> None:
                 name = node.this
             case exp.Dot() if not node.this.is_type(exp.DType.STRUCT, exp.DType.ARRAY):
                 name = node.expression
-            case exp.Tuple() | exp.ArraysZip():
+            case exp.Tuple() if not isinstance(above(node, exp.Paren), _WITH_LISTS):
+                fields = [_field(each, place) for place, each in enumerate(node.expressions, start=1)]
+                made = exp.Struct(expressions=fields)
+                made.type = node.type
+                node.replace(made)
+                continue
+            case exp.ArraysZip():
                 for each in node.expressions:
                     last = each.expression if isinstance(each, exp.Dot) else each.this
                     if isinstance(last, exp.Identifier):
@@ -477,6 +486,22 @@ def _keep_names_in_values(tree: exp.Expr) -> None:
             case _:
                 continue
         name.set("this", name.meta.get(_AS_GIVEN, name.name))
+
+
+def _field(value: exp.Expr, place: int) -> exp.PropertyEQ:
+    """A field of ``(a, b)``, with the name that Spark gives it."""
+    match value:
+        case exp.Alias():
+            name, value = value.args["alias"], value.this
+        case exp.Dot():
+            name = value.expression
+        case exp.Column():
+            name = value.this
+        case _:
+            name = value  # the argument of a lambda, or something without a name
+    is_named = isinstance(name, exp.Identifier)
+    text = name.meta.get(_AS_GIVEN, name.name) if is_named else f"col{place}"
+    return exp.PropertyEQ(this=exp.to_identifier(text, quoted=True), expression=value)
 
 
 def _is_computed_decimal(node: exp.Expr) -> bool:

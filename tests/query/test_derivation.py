@@ -11,6 +11,8 @@ from dagster_ips.query.affected_keys import SourceChange, tables_of
 from dagster_ips.query.maintenance_plan import MaintenancePlan, QueryColumn, Strategy
 from dagster_ips.query.near_rows import near_rows
 from dagster_ips.query.query_text import Query, RefusedQueryError, read
+from dagster_ips.query.spark_dialect import in_spark
+from dagster_ips.query.top_grouping import Grouping
 from tests.query.differential import Case, Machine, in_duckdb, run
 from tests.query.random_queries import TABLES, Row
 
@@ -851,7 +853,10 @@ def test_a_value_that_depends_on_ties_is_accepted_with_a_note(value: str, said: 
     [
         ("SELECT to_json(struct(a AS PlayId, `S`)) AS j FROM t0", ("`PlayId`", "`S`")),
         ("SELECT to_json(CAST(struct(a) AS struct<PlayId: int>)) AS j FROM t0", ("`PlayId`",)),
-        ("SELECT to_json((A, x.S)) AS j FROM t0 AS x", ("(`x`.`A`, `x`.`S`)",)),
+        (
+            "SELECT to_json((A, x.S, b + 1)) AS j FROM t0 AS x",
+            ("`x`.`a` AS `A`, `x`.`s` AS `S`, `x`.`b` + 1 AS `col3`",),
+        ),
         ("SELECT to_json(arrays_zip(Tags)) AS j FROM (SELECT array(a) AS Tags FROM t0) AS q", ("(`q`.`Tags`)",)),
         ("SELECT str_to_map(s).Country AS c, count(*) AS n FROM t0 GROUP BY 1", (").`Country`",)),
         ("SELECT q.m.Country FROM (SELECT from_json(s, 'map<string, string>') AS M FROM t0) q", ("`q`.`m`.`Country`",)),
@@ -861,6 +866,20 @@ def test_a_name_that_is_part_of_a_value_keeps_its_case(text: str, kept: tuple[st
     plan = MaintenancePlan(read(text), [[QueryColumn(*each) for each in TABLES["t0"].items()]])
     assert plan.refused is None
     assert all(each in plan.text for each in kept)
+
+
+def test_the_fields_of_a_pair_keep_their_names_where_other_columns_replace_them() -> None:
+    plan = MaintenancePlan(
+        read("SELECT a AS k, to_json((a, max(b))) AS j FROM t0 GROUP BY a"),
+        [[QueryColumn(*each) for each in TABLES["t0"].items()]],
+    )
+    assert isinstance(plan.grouping, Grouping)
+    assert in_spark(plan.grouping.computed["j"]) == "TO_JSON(STRUCT(`k` AS `a`, `_ips_aggregate_0` AS `col2`))"
+    query = read("SELECT to_json((x.a, x.b)) AS j FROM t0 x JOIN t1 y ON x.a = y.d WHERE (x.b, y.s) IN ((1, 'a'))")
+    columns = [[QueryColumn(*each) for each in TABLES[table].items()] for (table,) in query.sources]
+    step = MaintenancePlan(query, columns).step({1: REMOVED}, known_before=frozenset())
+    assert step.affected is not None
+    assert "STRUCT(TRY_CAST(`y`.`d` AS INT) AS `a`, `x`.`b` AS `b`)" in in_spark(step.affected)
 
 
 def test_table_names_in_sql_ignore_case_and_asset_keys_do_not() -> None:
