@@ -43,8 +43,8 @@ def _readable(query: Query) -> exp.Query:
     tree = query.tree.copy()
     for table in list(tree.find_all(exp.Table)):
         if parts := names.get(table.name):
-            for level, part in zip(("this", "db", "catalog"), reversed(parts), strict=False):
-                table.set(level, exp.to_identifier(part))
+            own = [exp.to_identifier(part) for part in parts]
+            table.set("this", exp.Dot.build(own) if len(own) > 1 else own[0])
             if table.alias == parts[-1]:
                 table.set("alias", None)
     return tree
@@ -102,16 +102,17 @@ def _relations(before: exp.Select, now: exp.Select, where: str) -> Iterator[str]
 
 
 def _by_alias(select: exp.Select) -> dict[str, tuple[str, exp.Query | None]]:
-    """The text of each relation, without what is in its subquery, and the subquery, by alias."""
+    """The text of each relation, without what is in its subquery, and the subquery, by alias, or else by its place."""
     found: dict[str, tuple[str, exp.Query | None]] = {}
-    for clause in [select.args.get("from_"), *(select.args.get("joins") or ())]:
+    for place, clause in enumerate([select.args.get("from_"), *(select.args.get("joins") or ())], start=1):
         if clause is not None:
             shown = clause.copy()
             relation = shown.this
+            name = relation.alias_or_name or f"relation {place}"
             inner = relation.this if isinstance(relation, exp.Subquery) else None
             if inner is not None:
                 relation.set("this", exp.to_identifier("…"))
-            found[relation.alias_or_name] = (_text(shown), inner)
+            found[name] = (_text(shown), inner)
     return found
 
 

@@ -13,6 +13,7 @@ BEFORE = (
 )
 WITH = "WITH long AS (SELECT a, b FROM t WHERE b > 1) SELECT a, sum(b) AS s FROM long GROUP BY a"
 TWICE = "SELECT a FROM t UNION ALL SELECT a FROM u"
+UNNAMED = "SELECT a, c FROM (SELECT a FROM t WHERE b > 1) JOIN (SELECT c FROM u)"
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,8 @@ TWICE = "SELECT a FROM t UNION ALL SELECT a FROM u"
         (BEFORE, BEFORE.replace("SELECT", "SELECT DISTINCT", 1), ["its DISTINCT is new"]),
         (WITH, WITH.replace("b > 1", "b > 1 AND a IS NOT NULL"), ["in long, only rows with a IS NOT NULL are left"]),
         (TWICE, f"{TWICE} WHERE a > 1", ["it is another query as a whole"]),
+        (UNNAMED, UNNAMED.replace("b > 1", "b > 1 AND a > 1"), ["in relation 1, only rows with a > 1 are left"]),
+        ("SELECT a FROM p.q.r.t", "SELECT a FROM o.q.r.t", ["FROM o.q.r.t is read instead of FROM p.q.r.t"]),
         ("SELECT rand() AS r FROM t", "SELECT a FROM t", ["the earlier query is one that would be refused now: …"]),
     ],
 )
