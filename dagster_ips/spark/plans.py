@@ -28,6 +28,8 @@ _COLUMNS = re.compile(r" \[(?P<columns>.*)\]", re.DOTALL)
 # The name of a LATERAL VIEW, which nothing refers to any more.
 _GENERATOR = re.compile(r"(Generate [^\n]*, (?:true|false), )\w*, (?=\[)")
 _NUMBER = re.compile(r"#\d+L?")
+# The conditions that a scan applies by itself, as on partitions: only the physical plan shows them.
+_OF_SCANS = re.compile(r"\bfilters=(.*?)(?:, runtimeFilters=|, groupedBy=|$)", re.MULTILINE)
 # An expression as name#1 or name#1L, by the number; columns that the text gives no name are called by their text.
 _NUMBERED = re.compile(r"[\w.]*#(?P<number>\d+)L?")
 
@@ -63,7 +65,7 @@ def are_alike(one: DataFrame, other: DataFrame) -> bool:
 
 
 def _optimized(frame: DataFrame) -> str:
-    """The optimized plan, with expressions numbered in the order in which they appear."""
+    """The optimized plan, with expressions numbered in the order in which they appear, and its scans' conditions."""
     try:
         text = explained(frame)
     except errors.PySparkException as error:  # It may compute what is constant.
@@ -73,7 +75,8 @@ def _optimized(frame: DataFrame) -> str:
         raise PlanUnreadableError(_CUT)
     numbers: dict[str, int] = {}
     ordered = _GENERATOR.sub(r"\1", _with_columns_in_order(tree))
-    return _NUMBERED.sub(lambda found: f"#{numbers.setdefault(found['number'], len(numbers))}", ordered)
+    numbered = _NUMBERED.sub(lambda found: f"#{numbers.setdefault(found['number'], len(numbers))}", ordered)
+    return "\n".join([numbered, *(", ".join(sorted(each.split(", "))) for each in _OF_SCANS.findall(physical))])
 
 
 def _with_columns_in_order(tree: str) -> str:

@@ -435,3 +435,20 @@ def test_a_name_that_spark_resolves_otherwise_is_noticed_and_others_are_not(lake
         if not are_alike(lake.sql(plan.text_as_parsed), lake.sql(plan.text)):
             noticed.append(text)
     assert noticed == MISREAD
+
+
+@pytest.mark.slow
+def test_a_name_is_also_noticed_if_the_scans_apply_the_conditions(lake: Lake) -> None:
+    lake.catalog.create_namespace("media")
+    lake.sql("CREATE TABLE lake.media.t USING iceberg PARTITIONED BY (day) AS SELECT 1 AS a, 2 AS day")
+    lake.sql("CREATE TABLE lake.media.u USING iceberg PARTITIONED BY (since) AS SELECT 1 AS a, 0 AS since")
+    query = read("SELECT a FROM t WHERE EXISTS (SELECT u.since AS day FROM u WHERE u.a = t.a AND day > 1)")
+    frames = [lake.session.table(f"lake.media.{name}") for (name,) in query.sources]
+    plan = MaintenancePlan(query, [[QueryColumn(*each) for each in frame.dtypes] for frame in frames])
+    for place, frame in enumerate(frames):
+        frame.createOrReplaceTempView(f"ips_after_{place}")
+    assert plan.refused is None
+    assert not are_alike(lake.sql(plan.text_as_parsed), lake.sql(plan.text))
+    one, other = "SELECT a FROM ips_after_0 WHERE day > 1", "SELECT a FROM (SELECT * FROM ips_after_0) WHERE day > 1"
+    assert are_alike(lake.sql(one), lake.sql(other))
+    assert not are_alike(lake.sql(one), lake.sql(other.replace("> 1", "> 2")))
