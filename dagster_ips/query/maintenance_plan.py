@@ -474,7 +474,7 @@ def _keep_names_in_values(tree: exp.Expr) -> None:
             case exp.Tuple() if not isinstance(above(node, exp.Paren), _WITH_LISTS):
                 fields = [_field(each, place) for place, each in enumerate(node.expressions, start=1)]
                 made = exp.Struct(expressions=fields)
-                made.type = node.type
+                made.type = exp.DType.STRUCT
                 node.replace(made)
                 continue
             case exp.ArraysZip():

@@ -82,21 +82,17 @@ def grouping(node: Node, names: tuple[str, ...]) -> Grouping | str:
 
 
 def why_not_kept(block: SelectBlock, found: Grouping) -> str | None:
-    """Why a change can't be added to an aggregate of a source's own column, by that column's type; None if it can.
+    """Why a change can't be added to an aggregate of a struct, or of a source's column, by its type; None if it can.
 
     The types of other values are only known to the engine.
     """
     values = {each.alias: each.unalias() for each in found.rows.selects}
     for function, name in found.aggregates.values():
         value = values.get(name)
-        if (
-            isinstance(value, exp.Column)
-            and value.type
-            and is_of_a_source(block, value)
-            and _misfits(function, value.type)
-        ):
-            kind = value.type.sql(DIALECT).lower()
-            return f"{function}({value.name}) can't be maintained incrementally: its values are {kind}"
+        is_known = isinstance(value, exp.Struct) or (isinstance(value, exp.Column) and is_of_a_source(block, value))
+        if value is not None and is_known and value.type and _misfits(function, value.type):
+            kind, shown = value.type.sql(DIALECT).lower(), value.name or value.sql(DIALECT)
+            return f"{function}({shown}) can't be maintained incrementally: its values are {kind}"
     return None
 
 

@@ -806,6 +806,14 @@ def test_an_aggregate_of_a_type_that_no_change_can_be_added_to_is_not_combined(a
     assert f"{aggregate}(v) can't be maintained incrementally: its values are {kind[:5]}" in steps[0].reason
 
 
+@pytest.mark.parametrize("value", ["struct(b, s)", "(b, s)"])
+def test_the_latest_row_by_a_struct_is_foreseen_to_be_found_by_keys(value: str) -> None:
+    columns = [[QueryColumn(*each) for each in TABLES["t0"].items()]]
+    plan = MaintenancePlan(read(f"SELECT a, max({value}).s AS last FROM t0 GROUP BY a"), columns)
+    assert plan.step({0: ADDED}, known_before=frozenset()).strategy is Strategy.KEYS
+    assert "its values are struct" in str(plan.grouping)
+
+
 def test_floats_are_no_keys_and_equal_values_of_two_types_are_not_interchangeable() -> None:
     query = read("SELECT x.f AS k, count(DISTINCT y.b) AS n FROM x JOIN y ON x.i = y.t GROUP BY x.f")
     columns = [
