@@ -498,6 +498,8 @@ def test_the_query_may_be_a_file_and_a_missing_file_is_refused(tmp_path: Path) -
     file.write_text("-- what was played, 'ü'\nSELECT account, count(*) AS plays FROM playback GROUP BY account;\n")
     of_file, of_text = ips.sql_asset("x", file), ips.sql_asset("x", file.read_text())
     assert of_file.metadata_by_key == of_text.metadata_by_key
+    file.write_text(file.read_text("utf-8"), "utf-8-sig")
+    assert ips.sql_asset("x", file).metadata_by_key == of_text.metadata_by_key
     with pytest.raises(DeclarationError, match=r"the file of its query can't be read: .*other\.sql"):
         ips.sql_asset("x", tmp_path / "other.sql")
 

@@ -182,7 +182,8 @@ def _table(upstreams: Sequence[dg.AssetKey], foreseen: Iterable[ForeseenStep]) -
 
 def _read(asset: str, sql: str | Path) -> query_text.Query:
     try:
-        return query_text.read(sql if isinstance(sql, str) else sql.read_text("utf-8"))
+        # Editors on Windows may begin a file with a mark that is no part of its text.
+        return query_text.read(sql if isinstance(sql, str) else sql.read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise DeclarationError(
             asset=asset,
