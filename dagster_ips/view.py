@@ -348,6 +348,11 @@ class IcdcView:
         return _with_any_of(self._captured.source.columns_widened_since(self._schema_before), self.columns)
 
     @property
+    def structs_changed(self) -> frozenset[tuple[str, ...]]:
+        """Structs in columns that have other fields than when the upstream was last consumed. For SQL assets."""
+        return self._captured.source.structs_changed_since(self._schema_before)
+
+    @property
     def _schema_before(self) -> str | None:
         since = self._captured.capture.from_exclusive
         return since.schema_id if since else None

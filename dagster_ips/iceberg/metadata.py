@@ -252,6 +252,15 @@ class TableMetadata:
         before = _struct(self._fields_of(schema_id) or ())
         return tuple(".".join(each.path) for each in fit(before, self.struct).widened)
 
+    def structs_changed_since(self, schema_id: str | None) -> frozenset[tuple[str, ...]]:
+        """The structs in columns that have other fields now, or in another order; each as the names that lead to it.
+
+        Empty if the schema is no longer in the metadata.
+        """
+        before, now = (list(_structs(fields)) for fields in (self._fields_of(schema_id) or (), self.current_fields))
+        paths = {path for path, _ in before}
+        return frozenset(path for path, fields in now if path in paths and (path, fields) not in before)
+
     def columns_lost_since(self, schema_id: str | None) -> tuple[str, ...]:
         """The names that the table had in that schema and has no longer; fields of nested columns as ``a.b``."""
         now = {name for name, _ in _named_ids(self.current_fields)}
@@ -404,6 +413,20 @@ def _nested_ids(kind: str | dict[str, Any], prefix: str) -> Iterator[tuple[str, 
     yield from _named_ids(kind.get("fields", ()), prefix)
     for part in {"element", "key", "value"} & kind.keys():
         yield from _nested_ids(kind[part], f"{prefix}{part}.")
+
+
+def _structs(
+    fields: Sequence[dict[str, Any]], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], list[tuple[str, int]]]]:
+    """The structs in ``fields``, each as the names that lead to it, and the names and ids of its own fields."""
+    for field in fields:
+        kinds = [field["type"]]
+        for kind in kinds:  # of a list, its elements'; of a map, its keys' and values'
+            if isinstance(kind, dict):
+                kinds += [kind[part] for part in ("element", "key", "value") if part in kind]
+                if own := kind.get("fields"):
+                    yield (*path, str(field["name"])), [(str(each["name"]), int(each["id"])) for each in own]
+                    yield from _structs(own, (*path, str(field["name"])))
 
 
 class _Snapshots(Mapping[int, Snapshot]):

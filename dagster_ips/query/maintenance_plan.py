@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -185,6 +185,19 @@ class MaintenancePlan:
         known = _TAKES_AS_IT_IS if all(kind.this in exp.DataType.INTEGER_TYPES for kind in kinds) else _COPIES
         return bool(kinds) and not all(isinstance(node, known) for node in self._tree.walk())
 
+    def depends_on_fields(self, source: int, structs: Collection[tuple[str, ...]]) -> bool:
+        """Whether another value of the result may follow from other fields of any of these structs of a source.
+
+        Each struct is given by the names that lead to it. One that is copied, or of which fields are read, gives the
+        same, unlike its text. The fields of the copy are the result's.
+        """
+        if self.refused is not None or not structs:
+            return bool(structs)
+        read = self.columns_read(source)
+        found = [tuple(map(str.lower, each)) for each in structs if each[0].lower() in read]
+        used = _structs_used(self._tree) if found else ()
+        return any(each[: len(path)] == path for each in found for path in used)
+
     @property
     def column_names(self) -> tuple[str | None, ...]:
         """The names of the result's columns as understood here, in lower case; None for those that are computed."""
@@ -345,6 +358,52 @@ _AS_GIVEN = "ips_as_given"
 _OF_TIMES = re.compile(
     r"date|time|day|month|year|week|quarter|hour|minute|second|unix|trunc|extract|tsor", re.IGNORECASE
 )
+
+
+def _structs_used(tree: exp.Query) -> Iterator[tuple[str, ...]]:
+    """What may be used as a whole if it is a struct, as the names that lead to it; not what is only copied or counted.
+
+    What is copied within the query must keep its name: by that, it is found where it is used. An element has the name
+    of its list, also where LATERAL VIEW gives it another.
+    """
+    elements: dict[tuple[str, str], tuple[str, ...]] = {}
+    for lateral in tree.find_all(exp.Lateral):
+        listed = lateral.this.this if isinstance(lateral.this, exp.Explode) else None
+        while isinstance(listed, exp.Dot | exp.Bracket):
+            listed = listed.this
+        if isinstance(listed, exp.Column):
+            _, path = _with_fields(listed, elements)
+            names = lateral.alias_column_names[isinstance(lateral.this, exp.Posexplode) :]
+            elements |= {(lateral.alias.lower(), name.lower()): path for name in names}
+    for column in tree.find_all(exp.Column):
+        value, path = _with_fields(column, elements)
+        above = value.parent
+        is_element = isinstance(above, exp.Explode) and isinstance(above.parent, exp.Lateral)
+        if not (is_element or isinstance(above, exp.Is | exp.Count) or _is_copied(value, path, tree)):
+            yield path
+
+
+def _with_fields(
+    column: exp.Column, elements: Mapping[tuple[str, str], tuple[str, ...]]
+) -> tuple[exp.Expr, tuple[str, ...]]:
+    """``column``, or the field that is read of it, and the names that lead to that, in lower case."""
+    node: exp.Expr = column
+    name = column.name.lower()
+    path = [*elements.get((column.table.lower(), name), (name,))]
+    while isinstance(node.parent, exp.Dot | exp.Bracket) and node.parent.this is node:
+        node = node.parent
+        path += [node.name.lower()] if isinstance(node, exp.Dot) else []
+    return node, tuple(path)
+
+
+def _is_copied(value: exp.Expr, path: Sequence[str], tree: exp.Query) -> bool:
+    """Whether ``value``, to which the names ``path`` lead, is a column of the result, or of a relation by that name."""
+    select = value.parent.parent if isinstance(value.parent, exp.Alias) else value.parent
+    if not isinstance(select, exp.Select) or select.args.get("distinct"):
+        return False
+    is_derived = isinstance(select.parent, exp.Subquery) and isinstance(select.parent.parent, exp.From | exp.Join)
+    name = value.parent.alias if isinstance(value.parent, exp.Alias) else value.name
+    return select is tree or (is_derived and tuple(path) == (name.lower(),))
 
 
 def _qualified(query: Query, columns: Sequence[Sequence[QueryColumn]]) -> exp.Query:

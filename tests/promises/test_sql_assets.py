@@ -646,6 +646,40 @@ def test_a_wider_type_on_which_values_depend_computes_everything(lake: Lake, ins
     assert follow() == {"hashed": "full", "shown": "full", "in_full": "full", "copied": "append", "counted": "combine"}
 
 
+@pytest.mark.slow
+def test_other_fields_of_a_struct_on_which_values_depend_compute_everything(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    texts = {
+        "shown": "SELECT id, to_json(st) AS j, CAST(st AS STRING) AS s FROM song",
+        "read": "SELECT id, st.a + 1 AS a FROM song",
+        "copied": "SELECT id, st FROM song",
+    }
+    lake.catalog.create_namespace("media")
+    lake.sql("CREATE TABLE lake.media.song (id INT, st STRUCT<a: INT>) USING iceberg")
+    lake.sql("INSERT INTO lake.media.song VALUES (1, named_struct('a', 1)), (2, null)")
+    made = [ips.sql_asset(name, text, table=f"media.{name}", refresh="incremental") for name, text in texts.items()]
+    source: Any = ips.iceberg_asset("song", table="media.song")
+    definitions = pipeline(lake.folder, lake.spark_folder, *made, source)
+
+    def follow(*names: str) -> dict[str, str]:
+        result = materialize(definitions, instance, *names)
+        lake.sql("SELECT * FROM lake.media.song").createOrReplaceTempView("song")
+        for name in names:
+            wanted = lake.sql(texts[name]).collect()
+            assert lake.rows(f"media.{name}") == Counter(map(tuple, wanted)), name
+        return {name: said(result, name)["refresh"] for name in names}
+
+    follow(*texts)
+    lake.sql("ALTER TABLE lake.media.song ADD COLUMN st.b INT")
+    lake.sql("INSERT INTO lake.media.song VALUES (3, named_struct('a', 5, 'b', 6))")
+    assert follow(*texts) == {"shown": "full", "read": "append", "copied": "append"}
+    lake.sql("ALTER TABLE lake.media.song RENAME COLUMN st.b TO c")
+    follow("shown", "read")
+    lake.sql("INSERT INTO lake.media.song VALUES (4, named_struct('a', 7, 'c', 8))")
+    assert follow("shown", "read") == {"shown": "append", "read": "append"}
+
+
 def test_a_star_in_a_query_means_the_columns_that_its_sources_have_now(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

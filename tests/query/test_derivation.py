@@ -1047,6 +1047,37 @@ def test_a_wider_type_matters_unless_it_gives_the_same_values(text: str, widened
 
 
 @pytest.mark.parametrize(
+    ("text", "changed", "depends"),
+    [
+        ("SELECT i, st FROM t", "st", False),
+        ("SELECT i, upper(s) AS u, st AS copied FROM t WHERE st IS NOT NULL", "st", False),
+        ("SELECT i, upper(s) AS u, st.a AS a, l[0].b AS b FROM t", "st l", False),
+        ("WITH u AS (SELECT * FROM t) SELECT s, sum(st.a) AS a, count(st) AS n FROM u GROUP BY s", "st", False),
+        ("SELECT to_json(st) AS j FROM t", "st", True),
+        ("SELECT to_json(st) AS j FROM t", "st.of", True),
+        ("SELECT to_json(st.of) AS j FROM t", "st", False),
+        ("SELECT to_json(st.of) AS j FROM t", "st.of", True),
+        ("SELECT CAST(St AS STRING) AS j FROM t", "ST", True),
+        ("SELECT to_json(l[0]) AS j FROM t", "l", True),
+        ("SELECT x.b, n FROM t LATERAL VIEW posexplode(l) v AS n, x", "l", False),
+        ("SELECT x.b, to_json(x) AS j FROM t LATERAL VIEW explode(l) AS x", "l", True),
+        ("SELECT to_json(x) AS j FROM (SELECT x FROM t LATERAL VIEW explode(l) AS x) q", "l", True),
+        ("SELECT to_json(q) AS j FROM (SELECT st AS q FROM t)", "st", True),
+        ("SELECT to_json(q) AS j FROM (SELECT st FROM t) AS x(q)", "st", True),
+        ("SELECT DISTINCT st FROM t", "st", True),
+        ("SELECT i, count(DISTINCT st) AS n FROM t GROUP BY i", "st", True),
+        ("SELECT st FROM t UNION ALL SELECT st FROM t", "st", True),
+        ("SELECT i FROM t FULL JOIN t u USING (i)", "st", True),
+        ("SELECT i, upper(s) AS u FROM t", "st", False),
+    ],
+)
+def test_other_fields_matter_where_a_struct_is_more_than_copied(text: str, changed: str, *, depends: bool) -> None:
+    kinds = {"i": "int", "s": "string", "st": "struct<a: int, of: struct<b: int>>", "l": "array<struct<b: int>>"}
+    plan = MaintenancePlan(read(text), [[QueryColumn(*each) for each in kinds.items()]])
+    assert plan.depends_on_fields(0, [tuple(each.split(".")) for each in changed.split()]) is depends
+
+
+@pytest.mark.parametrize(
     ("condition", "strategy"),
     [
         ("day >= 'today'", Strategy.FULL),

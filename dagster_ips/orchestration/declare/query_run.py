@@ -147,8 +147,8 @@ class QueryRun:
         """What to do after the changes, regardless of the cost."""
         if self._plan.refused is None and not self._has_same_names:
             return self._plan.whole("its sources have other columns than before, and a name in it may mean another one")
-        if self._plan.refused is None and self._has_wider_types:
-            return self._plan.whole("columns of its sources have wider types, on which its values may depend")
+        if self._plan.refused is None and self._has_other_types:
+            return self._plan.whole("columns of its sources have other types, on which its values may depend")
         known = frozenset(source for source in self._changes if self.views[source].before is not None)
         return self._plan.step(self._changes, known_before=known)
 
@@ -174,13 +174,17 @@ class QueryRun:
         Once such a run has consumed the sources, nothing shows that their columns were others.
         """
         are_known = all(view.columns_before is not None for view in self.views)
-        is_other = not self._has_same_names or self._has_wider_types
+        is_other = not self._has_same_names or self._has_other_types
         return self.views[0].mode is Mode.INCREMENTAL and are_known and is_other
 
     @cached_property
-    def _has_wider_types(self) -> bool:
-        """Whether columns have wider types than when the sources were last consumed, and its values depend on them."""
-        return any(self._plan.depends_on_types(source, each.columns_widened) for source, each in enumerate(self.views))
+    def _has_other_types(self) -> bool:
+        """Whether its values depend on wider types, or other fields of structs, than the sources had when consumed."""
+        return any(
+            self._plan.depends_on_types(source, each.columns_widened)
+            or self._plan.depends_on_fields(source, each.structs_changed)
+            for source, each in enumerate(self.views)
+        )
 
     @cached_property
     def _has_same_names(self) -> bool:
