@@ -19,7 +19,7 @@ from dagster_ips.errors import DeclarationError, QueryNotDerivedError, Unresolve
 from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.declare.maintained_rows import REFRESH
 from dagster_ips.orchestration.declare.past_refreshes import ROWS, SHARE
-from dagster_ips.orchestration.declare.run_numbers import WRITE_SECONDS
+from dagster_ips.orchestration.declare.run_numbers import PUBLISHED, WRITE_SECONDS
 from dagster_ips.query.spark_dialect import SparkSql
 from tests.support.lake import FIRST_DAY, Lake, events
 from tests.support.pipeline import materialize, pipeline
@@ -478,7 +478,7 @@ def test_everything_is_computed_if_an_incremental_refresh_took_longer_before(
     lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
     first = said(materialize(definitions, instance, "x"), "x")
     assert (first[SHARE], first[ROWS]) == (1, 40)
-    slow = {REFRESH: "keys", SHARE: 0.001, ROWS: 40, WRITE_SECONDS: 900.0}
+    slow = {REFRESH: "keys", SHARE: 0.001, ROWS: 40, WRITE_SECONDS: 900.0, PUBLISHED: "7"}
     instance.report_runless_asset_event(dg.AssetMaterialization("x", metadata=slow))
     lake.append(events(range(40, 41)))
     result = said(materialize(definitions, instance, "x"), "x")

@@ -7,7 +7,7 @@ import pytest
 
 from dagster_ips.orchestration.declare.maintained_rows import REFRESH
 from dagster_ips.orchestration.declare.past_refreshes import ROWS, SHARE, past_refreshes
-from dagster_ips.orchestration.declare.run_numbers import WRITE_SECONDS
+from dagster_ips.orchestration.declare.run_numbers import PUBLISHED, WRITE_SECONDS
 from dagster_ips.query.maintenance_plan import Strategy
 from dagster_ips.query.refresh_choice import PastRefresh, why_full_is_cheaper
 
@@ -53,9 +53,11 @@ def test_few_rows_with_many_keys_cost_more_unless_a_run_showed_otherwise() -> No
 
 
 def test_metadata_of_earlier_runs_is_read_and_incomplete_metadata_is_ignored() -> None:
-    told = {REFRESH: "keys", SHARE: 0.25, ROWS: 40, WRITE_SECONDS: 1.5}
+    told = {REFRESH: "keys", SHARE: 0.25, ROWS: 40, WRITE_SECONDS: 1.5, PUBLISHED: "7"}
+    unwritten = {name: value for name, value in told.items() if name != PUBLISHED} | {REFRESH: "full"}
     with dg.DagsterInstance.ephemeral() as instance:
-        for metadata in (told, told | {REFRESH: "else"}, {REFRESH: "full"}, told | {REFRESH: "full", SHARE: 1}):
+        others = told | {REFRESH: "else"}, {REFRESH: "full"}, unwritten
+        for metadata in (told, *others, told | {REFRESH: "full", SHARE: 1}):
             instance.report_runless_asset_event(dg.AssetMaterialization("x", metadata=metadata))
         instance.report_runless_asset_event(dg.AssetMaterialization("y", metadata=told))
         found = past_refreshes(instance, dg.AssetKey("x"))

@@ -17,9 +17,9 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG, code_of
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import SameKeys, partition_expression
+from dagster_ips.orchestration.declare.run_numbers import PUBLISHED
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer, KnownTable
-from dagster_ips.orchestration.run.run_metadata import PUBLISHED
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import SparkSession

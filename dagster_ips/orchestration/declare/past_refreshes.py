@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.orchestration.declare.maintained_rows import REFRESH
-from dagster_ips.orchestration.declare.run_numbers import WRITE_SECONDS
+from dagster_ips.orchestration.declare.run_numbers import PUBLISHED, WRITE_SECONDS
 from dagster_ips.query.maintenance_plan import Strategy
 from dagster_ips.query.refresh_choice import PastRefresh
 
@@ -21,7 +21,10 @@ _MOST = 20
 
 
 def past_refreshes(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[PastRefresh]:
-    """The newest runs, without those whose metadata doesn't say what they did."""
+    """The newest runs, without those whose metadata doesn't say what they did.
+
+    Nor those that wrote nothing, because rewritten files had the same rows: what they chose took no time.
+    """
     found = []
     for record in instance.fetch_materializations(key, limit=_MOST).records:
         if record.asset_materialization is not None:
@@ -34,6 +37,7 @@ def _told(metadata: Mapping[str, Any]) -> PastRefresh | None:
     values = {name: getattr(each, "value", None) for name, each in metadata.items()}
     strategy, share, rows, seconds = (values.get(name) for name in (REFRESH, SHARE, ROWS, WRITE_SECONDS))
     numbers = [value for value in (share, rows, seconds) if isinstance(value, int | float)]
-    if strategy not in set(Strategy) or len(numbers) < len((SHARE, ROWS, WRITE_SECONDS)):
+    is_told = strategy in set(Strategy) and len(numbers) == len((SHARE, ROWS, WRITE_SECONDS))
+    if not is_told or PUBLISHED not in values:
         return None
     return PastRefresh(Strategy(strategy), numbers[0], int(numbers[1]), numbers[2])

@@ -13,7 +13,8 @@ import dagster as dg
 from dagster_ips.errors import AuditError, DeclarationError
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.declare.consumers import executable_assets
-from dagster_ips.orchestration.run.run_metadata import PUBLISHED, of_run
+from dagster_ips.orchestration.declare.run_numbers import PUBLISHED
+from dagster_ips.orchestration.run.run_metadata import of_run
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame

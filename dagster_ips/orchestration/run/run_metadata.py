@@ -23,6 +23,7 @@ from dagster_ips.orchestration.declare.declarations import TABLE_NAME
 from dagster_ips.orchestration.declare.run_numbers import (
     BYTES_CAPTURED,
     CAPTURE_SECONDS,
+    PUBLISHED,
     ROWS_CAPTURED,
     WRITE_SECONDS,
 )
@@ -33,7 +34,6 @@ from dagster_ips.orchestration.run.cascade_tag import links
 from dagster_ips.orchestration.run.runs import RunInputs
 from dagster_ips.view import IcdcView
 
-PUBLISHED = "published snapshot"
 _MOST_PARTITIONS = 50
 
 
