@@ -47,8 +47,11 @@ _Answer = TypeVar("_Answer")
 _Row = tuple[str, str]
 """The namespace and name of a table, as a database catalog stores them."""
 _SQLITE = "sqlite:///"
-_UNREADABLE = (ValidationError, ResponseError)
-"""What PyIceberg raises if a metadata file, or a catalog's response, has something that it doesn't know."""
+_UNREADABLE = (ValidationError, ResponseError, TypeError)
+"""What PyIceberg raises if a metadata file, or a catalog's response, has something that it doesn't know.
+
+A TypeError comes from a default of a type that it has no defaults for.
+"""
 _MOST_LISTED = 20
 _CONNECTION = {"pool_pre_ping": "true"}
 """A connection to a database that ended while a run computed, as the database or a firewall ends it, isn't used."""

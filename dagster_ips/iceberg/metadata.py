@@ -483,10 +483,10 @@ def _snapshot(raw: dict[str, Any], schema_ids: Mapping[int, str]) -> Snapshot:
 
 
 def _field(raw: dict[str, Any]) -> NestedField | None:
-    """A column as PyIceberg represents it; None for a type that it can't load (``variant``, ``geometry``)."""
+    """A column as PyIceberg represents it; None for what it can't load: a type (``variant``) or a type's default."""
     try:
         return schema.Schema.model_validate({"type": "struct", "fields": [raw]}).fields[0]
-    except (ValueError, ValidationError):
+    except (ValueError, TypeError, ArithmeticError, ValidationError):
         return None
 
 

@@ -85,3 +85,23 @@ def test_a_partition_by_several_columns_determines_the_value_of_none() -> None:
     }
     metadata = TableMetadata.parse(TABLE, "file:///t/m.json", json.dumps(raw).encode())
     assert identity_value(DataFile("file:///t/1", 0, 1, 1, {"both": 3}), metadata, metadata.columns["number"]) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("timestamp_ns", "2026-01-01T00:00:00.000000001"),
+        ({"type": "struct", "fields": [{"id": 21, "name": "x", "type": "int", "required": False}]}, {}),
+    ],
+)
+def test_a_default_that_pyiceberg_cannot_load_leaves_the_other_columns_readable(
+    tmp_path: Path, kind: object, default: object
+) -> None:
+    source = consumed(tmp_path, "2")
+    file = metadata_file(source)
+    raw: dict[str, Any] = json.loads(file.read_text())
+    new = {"id": 20, "name": "new", "required": False, "type": kind, "initial-default": default}
+    raw["schemas"][-1]["fields"].append(new)
+    file.write_text(json.dumps({**raw, "format-version": 3, "next-row-id": 0, "last-column-id": 21}))
+    captured = source.capture("number", asked_for=Mode.FULL)
+    assert (captured.ranges["number"].lower, captured.files.changes.row_count) == (1, 2)
