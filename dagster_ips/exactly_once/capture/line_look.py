@@ -138,7 +138,7 @@ def look(storage: Storage, line: LineState, source: TableMetadata, tracked: Trac
     has_moved = line.scanned is not None and _has_other_columns(line.scanned, source, slicing)
     if has_moved:  # What is known of rows without a partition is about other columns.
         line = replace(line, strays={})
-    is_new = has_moved or not (line.scanned and _is_at(line.scanned, source, head.snapshot_id))
+    is_new = has_moved or line.scanned is None or not _is_at(line.scanned, source.watermark_at(head, tracked.ref))
     waits = any(each.is_live for each in line.unread.values())
     if (
         line.knows_keys_to_come
@@ -425,5 +425,6 @@ def _keys_of(files: FileKeys, some: Iterable[DataFile], *, live: Collection[str]
     return keys - files.keys.outside(keys)
 
 
-def _is_at(scanned: Watermark, source: TableMetadata, head_snapshot_id: int) -> bool:
-    return scanned.table_uuid == source.uuid and scanned.snapshot_id == head_snapshot_id
+def _is_at(scanned: Watermark, head: Watermark) -> bool:
+    """Whether both are the same place; by another ref it isn't, as no run's watermark would reach ``scanned`` then."""
+    return (scanned.table_uuid, scanned.ref, scanned.snapshot_id) == (head.table_uuid, head.ref, head.snapshot_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -521,3 +522,19 @@ def test_a_row_that_a_run_publishes_during_a_tick_is_removed_if_it_is_gone_alrea
     watch = PartitionWatch(plays.lake.storage, plays.store, "out", target)
     assert watch.pending(plays.tracked(REGIONS, "region"), source) == {"eu"}
     assert removes(plays, "eu")
+
+
+def test_a_partition_that_was_pending_when_another_branch_was_declared_is_computed_once(plays: PlaysWithTarget) -> None:
+    """The branch is where main is, so there is nothing new to look at."""
+    plays.create(BY_REGION)
+    plays.append([{"region": "eu", "number": 1}, {"region": "us", "number": 2}])
+    plays.follow(REGIONS, "region")
+    plays.append([{"region": "eu", "number": 3}])
+    assert plays.pending(REGIONS, "region") == {"eu"}
+    head = plays.lake.load(TABLE, asset="test").head_snapshot_id()
+    assert head
+    plays.lake.client.load_table(TABLE).manage_snapshots().create_branch(head, "audit").commit()
+    on_audit = replace(plays.tracked(REGIONS, "region"), ref="audit")
+    assert plays.pending_of(on_audit) == {"eu"}
+    plays.compute(on_audit, "eu")
+    assert plays.pending_of(on_audit) == set()
