@@ -221,6 +221,9 @@ def _as_declared(value: Any, field: NestedField) -> Bound | None:  # noqa: ANN40
         case types.TimestamptzType():
             moment: dt.datetime = value
             return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+        case types.StringType():
+            # Impala and old releases of Hive don't say that bytes are text.
+            return value.decode() if isinstance(value, bytes) else str(value)
         case _:
             bound: Bound = value
             return bound

@@ -10,20 +10,31 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from dagster_ips.core.change_set import DataFile
-from dagster_ips.iceberg.file_values import Columns, DistinctRows, read_values
+from dagster_ips.iceberg.file_values import Columns, DistinctRows, Unreadable, read_values
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
-FIELD = {"id": 1, "name": "at", "type": "timestamp", "required": False}
+FIELDS = [
+    {"id": 1, "name": "at", "type": "timestamp", "required": False},
+    {"id": 2, "name": "region", "type": "string", "required": False},
+]
 METADATA = {
     "format-version": 2,
     "table-uuid": "u",
     "location": "file:///lake",
     "current-schema-id": 0,
-    "schemas": [{"type": "struct", "schema-id": 0, "fields": [FIELD]}],
+    "schemas": [{"type": "struct", "schema-id": 0, "fields": FIELDS}],
     "partition-specs": [{"spec-id": 0, "fields": []}],
-    "properties": {"schema.name-mapping.default": '[{"field-id": 1, "names": ["at"]}]'},
+    "properties": {
+        "schema.name-mapping.default": '[{"field-id": 1, "names": ["at"]}, {"field-id": 2, "names": ["region"]}]'
+    },
 }
+
+
+def values_in(path: Path, *columns: str, by_minute: tuple[str, ...] = ()) -> DistinctRows | Unreadable:
+    source = TableMetadata.parse("media.plays", "file:///lake", json.dumps(METADATA).encode())
+    file = DataFile(f"file://{path}", 0, parquet.read_metadata(path).num_rows, path.stat().st_size)
+    return read_values(Storage({}), source, [file], Columns(columns, by_minute), later=())[file.path]
 
 
 def test_timestamps_of_sparks_older_kind_keep_their_year(tmp_path: Path) -> None:
@@ -32,8 +43,17 @@ def test_timestamps_of_sparks_older_kind_keep_their_year(tmp_path: Path) -> None
     times = [dt.datetime.fromisoformat(day) for day in ("9999-12-31", "2604-06-01", "0001-01-01")]
     rows = pa.table({"at": pa.array(times, pa.timestamp("us"))})
     parquet.write_table(rows, path, use_deprecated_int96_timestamps=True)
-    source = TableMetadata.parse("media.plays", "file:///lake", json.dumps(METADATA).encode())
-    file = DataFile(f"file://{path}", 0, len(times), path.stat().st_size)
-    found = read_values(Storage({}), source, [file], Columns(("at",), ("at",)), later=())[file.path]
+    found = values_in(path, "at", by_minute=("at",))
     assert isinstance(found, DistinctRows)
     assert found.rows == {(time,) for time in times}
+
+
+def test_text_that_its_writer_did_not_mark_as_text_is_read_as_text(tmp_path: Path) -> None:
+    """As Impala writes it into tables that ``migrate`` and ``add_files`` take over."""
+    path = tmp_path / "impala.parquet"
+    parquet.write_table(pa.table({"region": pa.array([b"eu", "süd".encode(), None])}), path)
+    found = values_in(path, "region")
+    assert isinstance(found, DistinctRows)
+    assert found.rows == {("eu",), ("süd",), (None,)}
+    parquet.write_table(pa.table({"region": pa.array([b"eu", b"\xff", b"us"])}), path)
+    assert isinstance(values_in(path, "region"), Unreadable)
