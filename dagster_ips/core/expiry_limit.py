@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """``consumer`` still reads what the ``ref`` holds beyond the snapshot ``after``; None if that is unknown."""
+    """``consumer`` still reads what the ``ref`` holds beyond the snapshot ``after``; None if that is unknown.
+
+    ``sequence_number`` is that snapshot's; 0 if it has none, or it is unknown.
+    """
 
     consumer: str
     ref: str
     after: int | None
+    sequence_number: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +85,17 @@ def _kept(need: Need, snapshots: Mapping[int, Snapshot], ancestries: Mapping[str
         return list(snapshots.values())
     history = ancestries[need.ref].snapshots
     if need.after not in snapshots:
-        return list(history) if history and history[-1].parent_id == need.after else []
+        return list(history) if history and _may_follow(history[-1], need) else []
     places = ancestries[need.ref].places()
     abandoned, at = [], snapshots.get(need.after)
     while at is not None and at.snapshot_id not in places:
         abandoned.append(at)
         at = None if at.parent_id is None else snapshots.get(at.parent_id)
     return [*abandoned, *(history[: places[at.snapshot_id] + 1] if at else history)]
+
+
+def _may_follow(oldest: Snapshot, need: Need) -> bool:
+    """Whether the oldest retained snapshot is the child of the needed one, as ``interval_since`` finds it."""
+    if oldest.parent_id is not None or oldest.begins_history:
+        return oldest.parent_id == need.after
+    return 0 < need.sequence_number == oldest.sequence_number - 1  # PyIceberg removes the id of an expired parent.

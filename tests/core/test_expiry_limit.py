@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
@@ -19,6 +21,19 @@ def test_what_follows_a_consumed_snapshot_is_kept_as_long_as_it_can_be_followed_
     retained = {number: snapshot for number, snapshot in HISTORY.items() if number > expired_up_to}
     ancestries = {"main": Ancestry.of(retained, head_snapshot_id=5)}
     assert expiry([Need("behind", "main", 2)], retained, ancestries, wanted_ms=100) == found
+
+
+@pytest.mark.parametrize(("number", "found"), [(2, Expiry(30, "behind")), (1, Expiry(100)), (0, Expiry(100))])
+def test_what_follows_a_consumed_snapshot_is_kept_even_if_its_expiry_removed_the_parents_id(
+    number: int, found: Expiry
+) -> None:
+    """As PyIceberg does. The next sequence number still shows that nothing is missing in between."""
+    counts = {"total-data-files": "3", "added-data-files": "1"}
+    oldest = replace(HISTORY[3], parent_id=None, summary=counts)
+    retained = {3: oldest, 4: HISTORY[4], 5: HISTORY[5]}
+    ancestries = {"main": Ancestry.of(retained, head_snapshot_id=5)}
+    need = Need("behind", "main", 2, number)
+    assert expiry([need], retained, ancestries, wanted_ms=100) == found
 
 
 @pytest.mark.parametrize(

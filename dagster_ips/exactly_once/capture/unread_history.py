@@ -75,4 +75,4 @@ def _needs_of_other(origin: IcdcOrigin, store: EdgeStore, source: TableMetadata)
 
 def _needs(edge: Edge, marks: Iterable[Watermark | None], source: TableMetadata) -> Iterator[Need]:
     of_source = [mark for mark in marks if mark is not None and mark.table_uuid == source.uuid]
-    return (Need(edge.consumer, mark.ref, mark.snapshot_id) for mark in of_source)
+    return (Need(edge.consumer, mark.ref, mark.snapshot_id, mark.sequence_number) for mark in of_source)

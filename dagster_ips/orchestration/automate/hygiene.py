@@ -259,4 +259,4 @@ def _needs_of_reverts(each: WatchedInputs, tracked: TrackedInput, store: CursorS
                 rest = consumed.file_set.to_inclusive if consumed.file_set else None
                 at = consumed.up_to or rest
                 if consumed.upstream == tracked.upstream and at is not None:
-                    yield Need(tag, tracked.ref, at.snapshot_id)
+                    yield Need(tag, tracked.ref, at.snapshot_id, at.sequence_number)
