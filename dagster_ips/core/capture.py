@@ -115,14 +115,15 @@ class EdgeState:
 
     ``file_set`` is what is consumed beyond ``committed`` of a change that is taken in bites; None if there is none.
 
-    Captures up to the number ``voided`` are no longer valid, even if a run still works on them, because a person has
-    changed what is consumed. ``interventions`` are the latest such changes, oldest first. ``is_beginning`` says that
-    ``committed`` is only the starting point, and nothing was consumed yet. After a rewind, ``reread_to`` is the
-    watermark up to which the target's rows were computed: the next capture ends there. Otherwise, rows that came before
-    it and went after it would stay in the target unnoticed. ``left_out`` are keys of which nothing was consumed, even
-    up to ``committed``, because they had no partition. ``division`` is what the edge's partition key meant at that
-    time; None without partitions, or if unknown. ``began_late`` says that nothing before a starting point was consumed.
-    ``replaced`` are the ends of captures whose place ``in_flight`` took: their runs may still be at work.
+    Captures up to the number ``voided`` are no longer valid, even if a run still works on them, because a person
+    has changed what is consumed. ``interventions`` are the latest such changes, oldest first. ``is_beginning`` says
+    that ``committed`` is only the starting point, and nothing was consumed yet; it is None before the first
+    snapshot. After a rewind, ``reread_to`` is the watermark up to which the target's rows were computed: the next
+    capture ends there. Otherwise, rows that came before it and went after it would stay in the target unnoticed.
+    ``left_out`` are keys of which nothing was consumed, even up to ``committed``, because they had no partition.
+    ``division`` is what the edge's partition key meant at that time; None without partitions, or if unknown.
+    ``began_late`` says that nothing before a starting point was consumed. ``replaced`` are the ends of captures
+    whose place ``in_flight`` took: their runs may still be at work.
 
     Example:
         >>> EdgeState(Edge("playback_daily", "playback")).next_number

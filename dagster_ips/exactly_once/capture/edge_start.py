@@ -51,7 +51,8 @@ class StartFinder:
             self._require_no_other_key(state.edge, source)
         found = snapshot_at(tracked.start, source, tracked.ref, asked_by=f"start of {state.edge}")
         at = source.watermark_at(found, tracked.ref) if found else None
-        return replace(state, committed=at, is_beginning=found is not None)
+        # If the table has no snapshot yet, latest is its beginning, and stays that once it has one.
+        return replace(state, committed=at, is_beginning=found is not None or tracked.start is Everywhere.LATEST)
 
     def _require_no_other_key(self, edge: Edge, source: TableMetadata) -> None:
         """Fail if the target has rows of the same source that were consumed under another key.

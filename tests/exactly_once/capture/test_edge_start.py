@@ -99,6 +99,18 @@ def test_start_latest_of_a_table_without_snapshots_is_its_beginning(tmp_path: Pa
     assert holds(source, capture(source, "latest"), numbered(1))
 
 
+def test_start_latest_of_a_table_without_snapshots_stays_its_beginning_even_if_that_capture_is_abandoned(
+    tmp_path: Path,
+) -> None:
+    source = Source(tmp_path)
+    capture(source, "latest")
+    source.append(numbered(1))
+    source.consume(captured := capture(source, "latest"))
+    assert holds(source, captured, numbered(1))
+    source.append(numbered(2))
+    assert holds(source, capture(source, "latest"), numbered(2))
+
+
 def test_a_start_at_a_snapshot_or_a_time_reads_what_comes_after_it(source: Source) -> None:
     second = source.table.history()[1]
     assert holds(source, capture(source, str(second.snapshot_id)), numbered(3))
