@@ -194,7 +194,12 @@ class _Difference:
         if went:
             self._follow_rewrites(came, went)
         added, removed = (tuple(chain.from_iterable(files.values())) for files in (came, went))
-        hidden = self._hidden(came.keys() | went.keys())
+        dealt_with = came.keys() | went.keys()
+        hidden = self._hidden(dealt_with)
+        # Such a file is listed several times. Its rows can't be told apart by its path, so all of them are compared.
+        again = tuple(entry for entry in hidden if entry.path in dealt_with)
+        added, removed = (*added, *again), (*removed, *again)
+        hidden = tuple(entry for entry in hidden if entry.path not in dealt_with)
         before = (*removed, *hidden)
         fresh, rewritten = self._by_pairing(added, before)
         deletes = self._deletes_on((*added, *hidden), self._rows_after)

@@ -265,6 +265,40 @@ def test_deletes_by_equality_in_a_table_without_partitions_leave_files_with_othe
     assert len(files.deletes) == 1
 
 
+@pytest.mark.parametrize("is_removed", [False, True], ids=["listed again", "listed once less"])
+def test_a_file_that_is_listed_twice_at_one_end_is_compared_as_a_whole_if_rows_are_deleted_from_it(
+    tmp_path: Path, *, is_removed: bool
+) -> None:
+    """As after ``add_files`` without a check for duplicates. Its path doesn't tell the two apart."""
+    source = Source(tmp_path, "day", format_version="2")
+    source.append(of_one_day(1, 2, 3))
+    (first,) = source.capture_and_consume().files.changes.added
+    source.append(of_one_day(1, 2, 3))
+    same = {"file_path": first.path, "file_size_in_bytes": first.file_size_bytes}
+    rewrite_manifests(source, lambda entry: {**entry, "data_file": {**entry["data_file"], **same}})
+    if is_removed:
+        source.capture_and_consume()
+        remove_last_append(source)
+    delete_by_equality(source, 2)
+    files = source.capture().files
+    assert not files.hidden
+    assert (len(files.before.data), len(files.rewritten)) == ((2, 1) if is_removed else (1, 2))
+    assert {entry.path for entry in (*files.before.data, *files.rewritten)} == {first.path}
+
+
+def remove_last_append(source: Source) -> None:
+    """Remove what the last append added, and only that."""
+    added = source.table.current_snapshot()
+    source.append([])
+    snapshot = source.table.current_snapshot()
+    assert added
+    assert snapshot
+    path = Path(urlsplit(snapshot.manifest_list).path)
+    file = read_avro(path.read_bytes())
+    path.write_bytes(write_avro(file.header, [r for r in file.records if r["added_snapshot_id"] != added.snapshot_id]))
+    set_operation(source, "delete")
+
+
 def compact_into_another_spec(source: Source) -> None:
     """Rewrite all data files by number, as planned after the first append: they keep its sequence number."""
     with source.table.update_spec() as spec:
