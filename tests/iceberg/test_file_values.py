@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyarrow import parquet
 
 from dagster_ips.core.change_set import DataFile
@@ -31,9 +32,11 @@ METADATA = {
 }
 
 
-def values_in(path: Path, *columns: str, by_minute: tuple[str, ...] = ()) -> DistinctRows | Unreadable:
+def values_in(
+    path: Path, *columns: str, by_minute: tuple[str, ...] = (), file_format: str = "PARQUET"
+) -> DistinctRows | Unreadable:
     source = TableMetadata.parse("media.plays", "file:///lake", json.dumps(METADATA).encode())
-    file = DataFile(f"file://{path}", 0, parquet.read_metadata(path).num_rows, path.stat().st_size)
+    file = DataFile(f"file://{path}", 0, 1, path.stat().st_size, file_format=file_format)
     return read_values(Storage({}), source, [file], Columns(columns, by_minute), later=())[file.path]
 
 
@@ -57,3 +60,12 @@ def test_text_that_its_writer_did_not_mark_as_text_is_read_as_text(tmp_path: Pat
     assert found.rows == {("eu",), ("süd",), (None,)}
     parquet.write_table(pa.table({"region": pa.array([b"eu", b"\xff", b"us"])}), path)
     assert isinstance(values_in(path, "region"), Unreadable)
+
+
+@pytest.mark.parametrize("file_format", ["ORC", "AVRO"])
+def test_a_file_that_is_not_parquet_is_not_opened_and_says_so(tmp_path: Path, file_format: str) -> None:
+    path = tmp_path / "trino.orc"
+    path.write_bytes(b"ORC")
+    assert values_in(path, "region", file_format=file_format) == Unreadable(
+        f"its format is {file_format}, but only Parquet files can be read for this"
+    )
