@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from dagster_ips.errors import FilesGoneError, IcdcTableGoneError, IpsError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
@@ -11,6 +12,7 @@ from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.storage import Storage
 
 _DATA_FILE = re.compile(r"[^\s'\"(]+\.(?:parquet|orc|avro|puffin)\b")
+_NAME = re.compile(r"/([^/\s'\"():,]+)")
 _OUT_OF_RANGE = re.compile(r"\b416\b|InvalidRange|Range ?Not ?Satisfiable", re.IGNORECASE)
 """What an object store answers if a file lacks the part asked for. Spark passes it on without the file's name."""
 _SAID, _MOST_MEASURED = 200, 1_000
@@ -46,11 +48,19 @@ def lost_file(error: Exception, inputs: Iterable[CapturedInput], storage: Storag
     for found in dict.fromkeys(_DATA_FILE.findall(message)):
         for captured in inputs:
             if path := _path_in(found, captured):
-                said = message[message.index(found) + len(found) :].partition("\n")[0].strip()[:_SAID]
-                is_there = storage.exists(path, table=captured.source.table)
-                cause = f"can't be read ({said})" if is_there else "no longer exists"
-                return _gone(captured, path, cause)
+                return _lost(captured, path, message.partition(found)[2], storage)
+    names = set(_NAME.findall(message))
+    for captured in inputs:
+        if path := _path_of_any(names, captured, message):
+            return _lost(captured, path, message.partition(_place(path))[2], storage)
     return _cut_short(inputs, storage) if _OUT_OF_RANGE.search(message) else None
+
+
+def _lost(captured: CapturedInput, path: str, said: str, storage: Storage) -> FilesGoneError:
+    """The error for a file, of which an engine ``said`` something right after its path."""
+    said = said.partition("\n")[0].strip()[:_SAID]
+    is_there = storage.exists(path, table=captured.source.table)
+    return _gone(captured, path, f"can't be read ({said})" if is_there else "no longer exists")
 
 
 def _cut_short(inputs: Iterable[CapturedInput], storage: Storage) -> FilesGoneError | None:
@@ -70,6 +80,17 @@ def _gone(captured: CapturedInput, file: str, cause: str) -> FilesGoneError:
     return FilesGoneError(
         table=captured.source.table, file=file, cause=cause, snapshot_id=to.snapshot_id if to else None
     )
+
+
+def _path_of_any(names: AbstractSet[str], captured: CapturedInput, message: str) -> str | None:
+    """The file of the input that the message names, if its name has no extension, as that of a file that Hive wrote."""
+    own = (file.path for file in captured.files.changes.touched)
+    return next((path for path in own if path.rpartition("/")[2] in names and _place(path) in message), None)
+
+
+def _place(path: str) -> str:
+    """A path without what engines spell in several ways: ``file:/a`` and ``file:///a``, ``s3://a`` and ``s3a://a``."""
+    return path.rpartition(":")[2].lstrip("/")
 
 
 def _path_in(found: str, captured: CapturedInput) -> str | None:

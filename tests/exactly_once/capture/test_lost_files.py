@@ -9,6 +9,7 @@ import pytest
 
 from dagster_ips.exactly_once.capture.lost_files import lost_file
 from tests.iceberg.sources import Source, numbered
+from tests.iceberg.test_manifests_of_others import rewrite_manifests
 
 
 @pytest.mark.parametrize("folder", ["lake", "my lake", "la 50% ke"])
@@ -32,3 +33,18 @@ def test_an_error_about_another_tables_file_is_left_as_it_is(tmp_path: Path) -> 
     source.append(numbered(1))
     error = RuntimeError("file:/elsewhere/part.parquet is not a Parquet file")
     assert lost_file(error, [source.capture()], source.lake.storage) is None
+
+
+def test_a_file_without_an_extension_is_found_by_its_path(tmp_path: Path) -> None:
+    """Hive names its files like this, and ``migrate`` and ``add_files`` leave them where they are."""
+    source = Source(tmp_path)
+    source.append(numbered(1))
+    hive = (tmp_path / "hive" / "day=1" / "000000_0").as_uri()
+    rewrite_manifests(source, lambda entry: {**entry, "data_file": {**entry["data_file"], "file_path": hive}})
+    captured = source.capture()
+    error = RuntimeError(f"File does not exist: {hive.replace('file://', 'file:')}\n at a.b(C.java)")
+    found = lost_file(error, [captured], source.lake.storage)
+    assert found is not None
+    assert (found.file, found.cause) == (hive, "no longer exists")
+    other = RuntimeError("File does not exist: file:/elsewhere/day=1/000000_0")
+    assert lost_file(other, [captured], source.lake.storage) is None
