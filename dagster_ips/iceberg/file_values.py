@@ -131,8 +131,8 @@ class _Reader:
             return Unreadable("it no longer exists")
         except UnsupportedTableError:
             return Unreadable("its path contains # or ?")
-        except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
-            # Its text may contain addresses.
+        except (OSError, pa.ArrowException, ValueError, OverflowError, TypeError, AttributeError) as error:
+            # The last two: its values are of another type than the column. The error's text may contain addresses.
             return Unreadable(f"it can't be read ({type(error).__name__})")
 
     def _read(self, file: DataFile, fields: Sequence[NestedField]) -> DistinctRows | Unreadable:

@@ -69,3 +69,12 @@ def test_a_file_that_is_not_parquet_is_not_opened_and_says_so(tmp_path: Path, fi
     assert values_in(path, "region", file_format=file_format) == Unreadable(
         f"its format is {file_format}, but only Parquet files can be read for this"
     )
+
+
+@pytest.mark.parametrize("times", [pa.array([1, 2], pa.int64()), pa.array(["2026-01-01"])])
+def test_a_file_with_a_column_of_another_type_is_unreadable_and_fails_nothing_else(
+    tmp_path: Path, times: pa.Array
+) -> None:
+    path = tmp_path / "strange.parquet"
+    parquet.write_table(pa.table({"at": times}), path)
+    assert isinstance(values_in(path, "at"), Unreadable)
