@@ -7,6 +7,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import overload
 
+_TAKEN = (
+    *("deleted-data-files", "deleted-records", "added-delete-files", "removed-delete-files"),
+    *("added-position-deletes", "added-equality-deletes"),
+)
+"""Counts of a summary that aren't 0 if rows may be gone. Not every writer has all of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -54,12 +60,19 @@ class Snapshot:
         return self.operation == "replace"
 
     @property
+    def may_remove_rows(self) -> bool:
+        """Whether rows may be gone after it: an ``overwrite`` or ``delete`` may also have found nothing to remove."""
+        if self.only_adds or self.only_moves:
+            return False
+        return "total-data-files" not in self.summary or any(self.summary.get(count, "0") != "0" for count in _TAKEN)
+
+    @property
     def changes_no_file(self) -> bool:
         """Whether its summary says that it added and removed no file; False if the summary has no file counts."""
         if "total-data-files" not in self.summary:
             return False
         counts = (f"{what}-{kind}-files" for what in ("added", "deleted", "removed") for kind in ("data", "delete"))
-        return all(self.summary.get(count, "0") == "0" for count in counts)
+        return all(self.summary.get(count, "0") == "0" for count in (*counts, *_TAKEN))
 
     @property
     def keeps_rows(self) -> bool:

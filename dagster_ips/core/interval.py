@@ -50,8 +50,8 @@ class Interval:
 
     @property
     def first_removal(self) -> Snapshot | None:
-        """The oldest snapshot that may have removed rows, as ``append`` and ``replace`` don't; None if none may."""
-        return next((s for s in self.snapshots if not (s.only_adds or s.only_moves)), None)
+        """The oldest snapshot that may have removed rows; None if none may."""
+        return next((snapshot for snapshot in self.snapshots if snapshot.may_remove_rows), None)
 
 
 def interval_since(

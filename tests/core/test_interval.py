@@ -147,3 +147,22 @@ def test_an_append_whose_summary_mentions_removals_does_not_count_as_an_append(t
     assert not strange.is_append_only
     assert strange.first_removal == strange.snapshots[1]
     assert Interval(root, strange.snapshots[:1]).is_append_only
+
+
+@pytest.mark.parametrize("operation", ["delete", "overwrite"])
+def test_a_commit_that_found_nothing_to_remove_is_followed_even_if_what_was_consumed_has_expired(
+    operation: str,
+) -> None:
+    """A nightly DELETE of old rows finds none on most nights, and an INSERT OVERWRITE of a new day replaces nothing."""
+    counts = (
+        {"total-data-files": "3", "added-data-files": "1"} if operation == "overwrite" else {"total-data-files": "2"}
+    )
+    harmless = snapshot(3, 2, operation, **counts)
+    found = since(2, {3: harmless}, 3)
+    assert found == Interval(None, (harmless,))
+    assert found.first_removal is None
+    for count in ("deleted-data-files", "deleted-records", "added-delete-files", "removed-delete-files"):
+        removing = snapshot(3, 2, operation, **counts, **{count: "1"})
+        assert Interval(None, (removing,)).first_removal == removing
+    silent = snapshot(3, 2, operation)
+    assert Interval(None, (silent,)).first_removal == silent

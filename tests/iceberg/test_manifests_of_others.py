@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -146,6 +146,22 @@ def test_files_listed_again_by_a_rewrite_of_their_manifests_are_not_new_if_the_s
     expire(source, before=retained)
     captured = source.capture()
     assert source.scan(captured.capture.icdc_table) == source.expected(numbered(3))
+
+
+@pytest.mark.parametrize(("operation", "numbers"), [("delete", ()), ("overwrite", (3,))])
+def test_commits_that_found_nothing_to_remove_are_read_if_the_start_has_expired(
+    tmp_path: Path, operation: str, numbers: Sequence[int]
+) -> None:
+    source = Source(tmp_path, format_version="2")
+    source.append(numbered(1))
+    source.capture_and_consume()
+    source.append(numbered(2))
+    retained = source.table.current_snapshot()
+    assert retained
+    source.append(numbered(*numbers))
+    set_operation(source, operation)
+    expire(source, before=retained)
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(2, *numbers))
 
 
 @pytest.mark.parametrize("asked_for", [None, Mode.FULL])
