@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import struct
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -243,6 +244,21 @@ def test_partitions_by_two_decimals_of_one_type_are_read_and_found_by_a_filter(
         if schema is str:  # PyIceberg itself reads only the manifests of PyIceberg.
             found = table.scan(row_filter=condition).to_arrow()["number"].to_pylist()
             assert sorted(found) == numbers, condition
+
+
+@pytest.mark.parametrize("zeros", [(-0.0, 0.0), (0.0, -0.0)])
+def test_a_filter_by_zero_finds_both_zeros_of_a_partition_column(tmp_path: Path, zeros: Sequence[float]) -> None:
+    source = Source(tmp_path, "amount", format_version="2", **MERGED)
+    source.append([{1: 1}])
+    source.capture_and_consume()
+    for number, zero in enumerate(zeros, start=2):
+        source.append([{1: number, 4: zero}])
+    snapshot = source.lake.client.load_table(source.capture().capture.icdc_table).current_snapshot()
+    assert snapshot
+    (manifest,) = snapshot.manifests(source.table.io)
+    assert manifest.partitions
+    (found,) = manifest.partitions
+    assert (found.lower_bound, found.upper_bound) == (struct.pack("<d", -0.0), struct.pack("<d", 0.0))
 
 
 def of_one_day(*numbers: int) -> list[Row]:

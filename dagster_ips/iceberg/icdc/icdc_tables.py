@@ -9,6 +9,7 @@ because purging the table would otherwise delete the source's files.
 from __future__ import annotations
 
 import json
+import math
 import struct
 import time
 import uuid
@@ -313,6 +314,8 @@ def _summary(kind: dict[str, Any], values: list[Any]) -> dict[str, Any]:
     is_decimal = kind.get("logicalType") == "decimal"
 
     def order(value: Any) -> Any:  # noqa: ANN401  # values of one partition field are of one ordered type
+        if isinstance(value, float):  # In Iceberg's order, -0.0 comes before 0.0.
+            return value, math.copysign(1, value)
         return int.from_bytes(value, "big", signed=True) if is_decimal else value
 
     return {
