@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import struct
+import uuid
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -259,6 +260,42 @@ def test_a_filter_by_zero_finds_both_zeros_of_a_partition_column(tmp_path: Path,
     assert manifest.partitions
     (found,) = manifest.partitions
     assert (found.lower_bound, found.upper_bound) == (struct.pack("<d", -0.0), struct.pack("<d", 0.0))
+
+
+def partitioned_by_uuid(schema: str) -> str:
+    """A manifest's schema with a uuid as the partition's only field."""
+    entry = json.loads(schema)
+    file = next(field for field in entry["fields"] if field["name"] == "data_file")["type"]
+    partition = next(field for field in file["fields"] if field["name"] == "partition")["type"]
+    kind = {"type": "fixed", "size": 16, "name": "uuid_fixed", "logicalType": "uuid"}
+    partition["fields"][0]["type"] = ["null", kind]
+    return json.dumps(entry)
+
+
+def test_a_filter_finds_every_uuid_whether_an_engine_orders_them_by_bytes_or_as_java_does(tmp_path: Path) -> None:
+    source = Source(tmp_path, "amount", format_version="2", **MERGED)
+    source.append([{1: 1}])
+    source.capture_and_consume()
+    values = [uuid.UUID(int=first << 120 | 0x80 << 56) for first in (0x10, 0x7F, 0x80, 0xF0)]
+    for number, _ in enumerate(values):
+        source.append([{1: number, 4: float(number)}])
+
+    def as_uuid(entry: Entry) -> Entry:
+        amount = entry["data_file"]["partition"]["amount"]
+        value = None if amount is None else values[int(amount)].bytes
+        return {**entry, "data_file": {**entry["data_file"], "partition": {"amount": value}}}
+
+    rewrite_manifests(source, as_uuid, partitioned_by_uuid)
+    snapshot = source.lake.client.load_table(source.capture().capture.icdc_table).current_snapshot()
+    assert snapshot
+    ends = []
+    for manifest in snapshot.manifests(source.table.io):
+        assert manifest.partitions
+        (found,) = manifest.partitions
+        assert found.lower_bound
+        assert found.upper_bound
+        ends.append((uuid.UUID(bytes=found.lower_bound), uuid.UUID(bytes=found.upper_bound)))
+    assert sorted(ends) == [tuple(values[:2]), tuple(values[2:])]
 
 
 def of_one_day(*numbers: int) -> list[Row]:

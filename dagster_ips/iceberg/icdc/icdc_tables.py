@@ -59,6 +59,7 @@ costs more than reading them.
 """
 _V2 = 2
 _V3 = 3
+_UUID_BYTES = 16
 
 
 class Tag(StrEnum):
@@ -259,13 +260,26 @@ def _new_snapshot_id() -> int:
 
 
 def _groups(entries: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
-    """Entries grouped by what may share a manifest: same content, spec and Avro schema, all or none with row ids."""
+    """Entries grouped by what may share a manifest: same content, spec and Avro schema, all or none with row ids.
+
+    Java (1.11) compares the halves of a UUID as signed numbers, other engines its bytes. Partition summaries are right
+    for both if those signs are the same, too.
+    """
     groups: dict[tuple[object, ...], list[ManifestEntry]] = {}
     for entry in entries:
-        has_row_id = entry.raw["data_file"].get("first_row_id") is not None
-        key = (entry.content, entry.spec_id, entry.manifest[SCHEMA_KEY], has_row_id)
-        groups.setdefault(key, []).append(entry)
+        schema, file = entry.manifest[SCHEMA_KEY], entry.raw["data_file"]
+        has_row_id = file.get("first_row_id") is not None
+        signs = _signs(file["partition"].values()) if '"uuid"' in schema else ()
+        groups.setdefault((entry.content, entry.spec_id, schema, has_row_id, signs), []).append(entry)
     return list(groups.values())
+
+
+def _signs(values: Iterable[Any]) -> tuple[object, ...]:
+    """The signs of the halves of each value that may be a UUID; None for every other value."""
+    return tuple(
+        (value[0] >> 7, value[8] >> 7) if isinstance(value, bytes) and len(value) == _UUID_BYTES else None
+        for value in values
+    )
 
 
 def _with_fields(schema: str, *, row_ids: bool, sequence_numbers: bool) -> str:
