@@ -221,16 +221,14 @@ class UnknownCascadeError(IpsError):
 
 @dataclass(eq=False)
 class IntervalError(IpsError):
-    """The given interval isn't part of the table's history."""
+    """The given interval isn't part of the table's history, or can't be read."""
 
     table: str
     problem: str
+    remedy: str = "Give --from and --to as snapshots or times of the same history, the earlier one first."
 
     def __str__(self) -> str:
-        return (
-            f"No table was created for this interval of {self.table}: {self.problem}. Give --from and --to as "
-            f"snapshots or times of the same history, the earlier one first."
-        )
+        return f"No table was created for this interval of {self.table}: {self.problem}. {self.remedy}"
 
 
 @dataclass(eq=False)

@@ -21,7 +21,6 @@ from dagster_ips.exactly_once.capture.tracked_input import (
     TrackedInput,
     files_in,
     follow,
-    without_overwritten,
 )
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.catalog import LakeCatalog
@@ -62,8 +61,8 @@ class IntervalTables:
         Raises:
             UnknownTableError: there is no such table.
             UnknownPlaceError: a place isn't in the table's history, or no longer.
-            IntervalError: the interval ends before it begins, or there is no such ref or no snapshot before the end.
-            BrokenHistoryError: column names stand for other columns at the end.
+            IntervalError: the interval ends before it begins, there is no such ref or no snapshot before the end, or a
+                data file was overwritten in it.
             NoRegisterError: the catalog can't have such a table.
         """
         self.catalog.require_register()
@@ -126,5 +125,7 @@ class IntervalTables:
         interval = follow(storage, state, until, tracked)
         assert not isinstance(interval, StartOver)  # noqa: S101  # these policies raise instead
         files = files_in(storage, until, interval, head)
-        without_overwritten(files.changes.overwritten, state, until, tracked)
+        if lost := files.changes.overwritten:
+            problem = f"in it, {min(lost)} was removed, and another file was added under the same path"
+            raise IntervalError(until.table, problem, "Give an interval that begins or ends in between.")
         return files
