@@ -13,11 +13,10 @@ import pytest
 
 from dagster_ips.cli.main import main
 from dagster_ips.core.edge import Edge
-from dagster_ips.exactly_once import effects
-from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch.failed_runs import failed_runs
 from tests.backfill.three_stages import ThreeStages
+from tests.support.at_effect import end_at
 from tests.support.lake import events
 
 pytestmark = pytest.mark.slow
@@ -42,16 +41,7 @@ def _run(file: str, asset: str, tags: Mapping[str, str], home: str, at: str) -> 
 def _kill_at(at: str, home: str) -> None:
     os.environ["DAGSTER_HOME"] = home
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    point, _, times = at.partition("#")
-    left = int(times or 1)
-
-    def observer(effect: Effect, when: str) -> None:
-        nonlocal left
-        left -= f"{when}:{effect}" == point
-        if not left:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    effects.observers.append(observer)
+    end_at(at)
 
 
 def killed(stages: ThreeStages, name: str, *words: str, at: str) -> None:

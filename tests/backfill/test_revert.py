@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from dagster_ips.core.edge import Edge
-from dagster_ips.exactly_once import effects
-from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.spark.maintenance import expire_snapshots
 from tests.backfill.three_stages import ThreeStages
 from tests.histories.handmade import add_column_with_default
+from tests.support.at_effect import at
 from tests.support.lake import events
 
 ALL = ("--partitions", "2026-01-01..2026-01-10")
@@ -219,16 +218,9 @@ def test_a_change_by_others_from_before_the_backfill_is_not_hidden_by_a_revert(s
 
 
 @pytest.mark.slow
-def test_what_someone_else_writes_while_rows_are_restored_is_not_lost(
-    stages: ThreeStages, fixed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writes = ["DELETE FROM lake.media.day WHERE event_date = DATE '2026-01-06' AND account = 'a0'"]
-
-    def write(effect: Effect, when: str) -> None:
-        if (effect, when) == (Effect.PUBLISH, "before") and writes:
-            stages.lake.sql(writes.pop())
-
-    monkeypatch.setattr(effects, "observers", [write])
-    assert "someone else has changed the table in the meantime" in stages.refuses("revert", fixed, "--yes")
+def test_what_someone_else_writes_while_rows_are_restored_is_not_lost(stages: ThreeStages, fixed: str) -> None:
+    write = "DELETE FROM lake.media.day WHERE event_date = DATE '2026-01-06' AND account = 'a0'"
+    with at("before:publish", lambda: stages.lake.sql(write)):
+        assert "someone else has changed the table in the meantime" in stages.refuses("revert", fixed, "--yes")
     assert not any(row[2] == "a0" for row in stages.lake.rows("media.day") if str(row[1]) == "2026-01-06")
     assert "2026-01-06: someone else changed it in" in stages.refuses("revert", fixed, "--yes")

@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.log_lines import Event, LogLine
-from dagster_ips.exactly_once import effects
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.cascade_tag import CASCADE_TAG
 from tests.cli.conftest import Terminal
 from tests.cli.idle_lake import IdleLake
+from tests.support.at_effect import at
 from tests.support.lake import events
 from tests.support.pipeline import materialize
 
@@ -101,17 +101,12 @@ def test_a_run_that_failed_is_explained_by_its_cause_and_what_stays_pending(term
 def test_a_run_that_was_stopped_between_publishing_and_committing_says_so(terminal: Terminal) -> None:
     terminal.lake.create_playback(events(range(3)))
 
-    def stop(effect: effects.Effect, when: str) -> None:
-        if (effect, when) == (effects.Effect.COMMIT, "before"):
-            raise KeyboardInterrupt
+    def stop() -> None:
+        raise KeyboardInterrupt
 
     job = terminal.definitions.resolve_implicit_global_asset_job_def()
-    effects.observers.append(stop)
-    try:
-        with pytest.raises(BaseException):  # noqa: B017, PT011  # any exception that Dagster makes of it
-            job.execute_in_process(instance=terminal.instance, asset_selection=[dg.AssetKey("daily")])
-    finally:
-        effects.observers.remove(stop)
+    with at("before:commit", stop), pytest.raises(BaseException):  # noqa: B017, PT011  # whatever Dagster makes of it
+        job.execute_in_process(instance=terminal.instance, asset_selection=[dg.AssetKey("daily")])
     (run,) = terminal.instance.get_runs()
     told = terminal.says("explain", run.run_id)
     head = terminal.lake.catalog.load("media.daily", asset="test").head_snapshot_id()

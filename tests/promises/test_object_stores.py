@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -10,7 +9,7 @@ import signal
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -18,13 +17,12 @@ import pytest
 
 import dagster_ips as ips
 from dagster_ips.errors import CatalogUnreachableError
-from dagster_ips.exactly_once import effects
-from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.local_spark.connect_server import ConnectServer
 from tests.backfill.three_stages import ThreeStages
 from tests.promises.test_hygiene import tidy_up
+from tests.support.at_effect import at
 from tests.support.faulty_proxy import Fault, FaultyProxy, running_faulty_proxy
 from tests.support.lake import Lake, events
 from tests.support.lake_catalog import choose_catalog
@@ -238,24 +236,6 @@ def test_icdc_tables_of_read_only_sources_are_stored_elsewhere(
     materialize(definitions, instance, "daily")
     assert not first & set(object_store.objects(ours))  # the second run dropped the first ICDC table
     assert lake.rows("media.daily") == expected_daily(rows)
-
-
-@contextlib.contextmanager
-def at(point: str, then: Callable[[], object]) -> Iterator[None]:
-    """Call ``then`` at the effect ``point`` of runs, once."""
-    is_due = [True]
-
-    def observer(effect: Effect, when: str) -> None:
-        if f"{when}:{effect}" == point and is_due:
-            is_due.clear()
-            then()
-
-    effects.observers.append(observer)
-    try:
-        yield
-    finally:
-        effects.observers.remove(observer)
-    assert not is_due
 
 
 WRITES_FAIL = {

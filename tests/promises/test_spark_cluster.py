@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from dagster_ips.exactly_once import effects
 from dagster_ips.local_spark.connect_server import (
     ConnectServer,
     SparkEndedError,
@@ -20,6 +18,7 @@ from dagster_ips.local_spark.connect_server import (
     ensure_connect_server,
     stop_connect_server,
 )
+from tests.support.at_effect import at
 from tests.support.lake import Event, Lake, events
 from tests.support.partitioned import SENSOR
 from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
@@ -48,23 +47,6 @@ def driver(driver_folder: Path, spark_cluster: SparkCluster) -> ConnectServer:
 @pytest.fixture
 def cluster_lake(tmp_path: Path, driver_folder: Path, driver: ConnectServer) -> Lake:
     return Lake(tmp_path / "lake", driver_folder, driver)
-
-
-@contextlib.contextmanager
-def once_before(what: effects.Effect, do: Callable[[], None]) -> Iterator[list[str]]:
-    """Call ``do`` before a run has the effect ``what`` for the first time; the list is empty until then."""
-    done: list[str] = []
-
-    def observer(effect: effects.Effect, when: str) -> None:
-        if effect is what and when == "before" and not done:
-            done.append(when)
-            do()
-
-    effects.observers.append(observer)
-    try:
-        yield done
-    finally:
-        effects.observers.remove(observer)
 
 
 def require_equal(lake: Lake, rows: list[Event]) -> None:
@@ -111,9 +93,8 @@ def test_executors_and_workers_that_die_during_a_write_are_replaced_and_no_row_i
             os.kill(pid, signal.SIGKILL)
 
     for asset in ("daily", "agg"):
-        with once_before(effects.Effect.WRITE_BRANCH, die if asset == "daily" else lambda: None) as done:
+        with at("before:write_branch", die if asset == "daily" else lambda: None):
             materialize(defs, instance, asset, tags=SENSOR)
-        assert done
     require_equal(cluster_lake, rows + more)
 
 
@@ -126,7 +107,7 @@ def test_a_driver_that_dies_during_a_write_fails_the_run_and_the_next_run_starts
     more = events(range(20, 30), day=1)
     cluster_lake.append(more)
     with (
-        once_before(effects.Effect.WRITE_BRANCH, lambda: os.kill(driver.pid, signal.SIGKILL)),
+        at("before:write_branch", lambda: os.kill(driver.pid, signal.SIGKILL)),
         pytest.raises(SparkEndedError, match=str(driver.pid)),
     ):
         materialize(defs, instance, "daily", tags=SENSOR)

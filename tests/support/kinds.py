@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
-from dagster_ips.exactly_once import effects
+from tests.support.at_effect import end_at
 from tests.support.lake import Event, Lake
 from tests.support.lake_catalog import catalog_resource
 from tests.support.pipeline import expected_agg, expected_plays, materialize, plays
@@ -253,10 +253,9 @@ _PROCESSES.set_forkserver_preload(["tests.support.kinds"])
 def start_run(
     home: str, lake: Lake, *assets: str, at: str = "", order: signal.Signals = signal.SIGKILL, of: Make = kinds
 ) -> multiprocessing.Process:
-    """Start a process that runs ``assets`` and sends itself the signal ``order`` at the effect ``at``.
+    """Start a process that runs ``assets`` and sends itself the signal ``order`` at the point ``at``.
 
-    ``at`` looks like ``before:publish``, or ``before:publish#2`` for the second time. If the run fails, the process
-    ends with exit code 1, and the error is in Dagster's event log.
+    If the run fails, the process ends with exit code 1, and the error is in Dagster's event log.
     """
     place = (home, lake.folder, lake.spark_folder, of)
     process = _PROCESSES.Process(target=_run, args=(place, assets, at, order))
@@ -267,17 +266,6 @@ def start_run(
 def _run(place: tuple[str, Path, Path, Make], assets: Sequence[str], at: str, order: signal.Signals) -> None:
     home, lake_folder, spark_folder, of = place
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Dagster logs every event to stderr.
-
-    point, _, times = at.partition("#")
-    left = int(times or 1)
-
-    def observer(effect: effects.Effect, when: str) -> None:
-        nonlocal left
-        left -= f"{when}:{effect}" == point
-        if not left:
-            effects.observers.remove(observer)
-            os.kill(os.getpid(), order)
-
-    effects.observers.append(observer)
+    end_at(at, order)
     with dg.DagsterInstance.from_config(home) as instance:
         materialize(of(lake_folder, spark_folder), instance, *assets)

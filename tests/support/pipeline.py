@@ -1,13 +1,10 @@
 """A two-stage pipeline for tests, and a process that runs one of its assets and can be killed on the way.
 
-Run it as ``python -m tests.support.pipeline HOME LAKE SPARK ASSET [KILL]``. KILL is like ``before:publish``, or like
-``after:write_branch#2`` for the second time.
+Run it as ``python -m tests.support.pipeline HOME LAKE SPARK ASSET KILL``. KILL is a point as in ``at_effect``, or ''.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -19,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
-from dagster_ips.exactly_once import effects
+from tests.support.at_effect import end_at
 from tests.support.lake import Event, Lake
 from tests.support.lake_catalog import catalog_resource
 from tests.support.spark_resource import NO_CONF, spark_resource
@@ -142,23 +139,9 @@ def expected_plays(rows: list[Event]) -> Counter[tuple[object, ...]]:
     return Counter([*counted.items(), *((f"last of {row[2]}", row[0]) for row in rows if row[0] % 5 == 0)])
 
 
-def _kill_at(point: str) -> effects.Observer:
-    place, _, times = point.partition("#")
-    left = int(times or 1)
-
-    def observer(effect: effects.Effect, when: str) -> None:
-        nonlocal left
-        left -= f"{when}:{effect}" == place
-        if not left:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return observer
-
-
 if __name__ == "__main__":
     home, lake_folder, spark_folder, asset_name, kill_point = sys.argv[1:]
-    if kill_point:
-        effects.observers.append(_kill_at(kill_point))
+    end_at(kill_point)
     with dg.DagsterInstance.from_config(home) as own_instance:
         definitions = pipeline(Path(lake_folder), Path(spark_folder), daily_in_bites, agg_in_bites, plays)
         materialize(definitions, own_instance, asset_name)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 
 import pytest
 from pyspark.sql import DataFrame
 
 from dagster_ips.core.columns import Column, Struct
-from dagster_ips.exactly_once import effects
 from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame
+from tests.support.at_effect import at
 from tests.support.lake import Lake
 
 TABLE = "media.followed"
+BEFORE, AFTER = f"before:{Effect.ALTER_TARGET}", f"after:{Effect.ALTER_TARGET}"
 
 
 class Killed(BaseException):
@@ -32,19 +32,6 @@ def table(lake: Lake) -> None:
     lake.sql(f"CREATE TABLE lake.{TABLE} (id int) USING iceberg")
 
 
-def at(point: str, do: Callable[[], None]) -> effects.Observer:
-    left = [point]
-
-    def observer(effect: Effect, when: str) -> None:
-        if effect is Effect.ALTER_TARGET and left and left[0].startswith(when):
-            left[0] = left[0].removeprefix(when)
-            if not left[0]:
-                left.clear()
-                do()
-
-    return observer
-
-
 def columns(lake: Lake) -> Struct:
     return lake.catalog.load(TABLE, asset="test").struct
 
@@ -52,26 +39,20 @@ def columns(lake: Lake) -> Struct:
 FOLLOWED = Struct((Column("id", "long"), Column("more", "string")))
 
 
-@pytest.mark.parametrize("point", ["before", "after", "beforebefore", "afterafter"])
-def test_a_run_that_is_killed_while_it_alters_its_table_can_be_continued(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
+@pytest.mark.parametrize("point", [BEFORE, AFTER, f"{BEFORE}#2", f"{AFTER}#2"])
+def test_a_run_that_is_killed_while_it_alters_its_table_can_be_continued(lake: Lake, point: str) -> None:
     def kill() -> None:
         raise Killed
 
-    with monkeypatch.context() as patched:
-        patched.setattr(effects, "observers", [at(point, kill)])
-        with pytest.raises(Killed):
-            follow_frame(frame(lake), lake.catalog, TABLE)
+    with at(point, kill), pytest.raises(Killed):
+        follow_frame(frame(lake), lake.catalog, TABLE)
     follow_frame(frame(lake), lake.catalog, TABLE).writeTo(f"lake.{TABLE}").append()
     assert columns(lake) == FOLLOWED
     assert list(lake.rows(TABLE)) == [(1, "x")]
 
 
-@pytest.mark.parametrize("point", ["before", "beforebefore"])
-def test_two_runs_that_alter_one_table_at_once_can_both_continue(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
+@pytest.mark.parametrize("point", [BEFORE, f"{BEFORE}#2"])
+def test_two_runs_that_alter_one_table_at_once_can_both_continue(lake: Lake, point: str) -> None:
     other = lake.another_session()
     other.table(f"lake.{TABLE}").collect()
 
@@ -80,8 +61,9 @@ def test_two_runs_that_alter_one_table_at_once_can_both_continue(
             other.sql(f"ALTER TABLE lake.{TABLE} ADD COLUMNS (more string)")
         other.sql(f"ALTER TABLE lake.{TABLE} ALTER COLUMN id TYPE bigint")
 
-    monkeypatch.setattr(effects, "observers", [at(point, meanwhile)])
-    follow_frame(frame(lake), lake.catalog, TABLE).writeTo(f"lake.{TABLE}").append()
+    with at(point, meanwhile):
+        followed = follow_frame(frame(lake), lake.catalog, TABLE)
+    followed.writeTo(f"lake.{TABLE}").append()
     assert columns(lake) == FOLLOWED
     assert list(lake.rows(TABLE)) == [(1, "x")]
 

@@ -17,18 +17,17 @@ from pyiceberg.table import Table
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.retention import Retention
-from dagster_ips.exactly_once import effects
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
-from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
 from dagster_ips.iceberg.avro import read_avro, write_avro
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc.icdc_tables import author_icdc_table
 from dagster_ips.iceberg.storage import Storage
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
+from tests.support.at_effect import at
 from tests.support.memory_store import MemoryEdgeStore
 
 MERGED = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
@@ -382,20 +381,13 @@ def test_a_file_that_is_already_gone_is_no_error(source: Source, missing: str) -
 
 def test_a_cleanup_in_the_middle_of_another_cleanup_does_not_disturb_it(source: Source) -> None:
     *_, newest = capture_rounds(source, 5)
-    inner: list[str] = []
 
-    def clean_up_too(effect: Effect, when: str) -> None:
-        if effect is Effect.DROP_ICDC_TABLE and not inner:
-            inner.append(when)
-            clean(source, newest)
-            assert icdc_names(source) == names(newest)
-
-    effects.observers.append(clean_up_too)
-    try:
+    def clean_up_too() -> None:
         clean(source, newest)
-    finally:
-        effects.observers.remove(clean_up_too)
-    assert inner == ["before"]
+        assert icdc_names(source) == names(newest)
+
+    with at("before:drop_icdc_table", clean_up_too):
+        clean(source, newest)
     assert icdc_names(source) == names(newest)
     assert source.scan(newest.capture.icdc_table) == source.expected(numbered(5, 6))
 
