@@ -40,6 +40,7 @@ from dagster_ips.query.query_tree import (
     function_name,
     key_expression,
     kind_of,
+    operands_of,
     within,
 )
 from dagster_ips.query.spark_dialect import DIALECT, WRITTEN, in_spark
@@ -576,12 +577,26 @@ def _joins_again_after_right(select: exp.Select) -> bool:
 def _may_be_time(text: exp.Expr) -> bool:
     """Whether Spark may cast a string to a date or a time: for a function of times, or beside one."""
     call = above(text, exp.Paren)
+    if isinstance(call, exp.If) and isinstance(call.parent, exp.Case):
+        call = call.parent
     if not isinstance(call, exp.Func | exp.Predicate):
-        return False
+        return any(kind is not None and kind.this in exp.DataType.TEMPORAL_TYPES for kind in _kinds_of_sides(text))
     if _OF_TIMES.search(function_name(call)):
         return True
-    beside = [each.type for each in call.iter_expressions() if isinstance(each, exp.Condition) and each is not text]
-    return any(kind is None or kind.this in (exp.DType.UNKNOWN, *exp.DataType.TEMPORAL_TYPES) for kind in beside)
+    beside = [listed for listed in operands_of(call) if any(each.unnest() is text for each in listed)]
+    kinds = [each.type for listed in beside for each in listed if each.unnest() is not text]
+    return any(kind is None or kind.this in (exp.DType.UNKNOWN, *exp.DataType.TEMPORAL_TYPES) for kind in kinds)
+
+
+def _kinds_of_sides(value: exp.Expr) -> Iterator[exp.DataType | None]:
+    """The types of the columns that a set operation combines with ``value``, if that is a column of a side."""
+    select = above(value, exp.Paren, exp.Alias)
+    if isinstance(select, exp.Select):
+        place = next(place for place, each in enumerate(select.selects) if each.unalias().unnest() is value)
+        side: exp.Expr = select
+        while isinstance(around := above(side, exp.Paren, exp.Subquery), exp.SetOperation):
+            yield from (each.unnest().selects[place].type for each in (around.this, around.expression))
+            side = around
 
 
 def _simplify_equal(tree: exp.Select, calls: Sequence[exp.Coalesce]) -> None:

@@ -581,10 +581,10 @@ def _divides_by_a_number(node: exp.Expr) -> bool:
 
 def _casts_text(node: exp.Expr) -> bool:
     """Whether Spark casts a text in it to another type, as for ``text > 5``; a constant can be cast for every row."""
-    return any(_casts_text_among(node, operands) for operands in _operands(node))
+    return any(_casts_text_among(node, operands) for operands in operands_of(node))
 
 
-def _operands(node: exp.Expr) -> Iterator[list[exp.Expr]]:
+def operands_of(node: exp.Expr) -> Iterator[list[exp.Expr]]:
     """What it is computed from, as lists within each of which Spark may convert to one type."""
     match node:
         case exp.Case():

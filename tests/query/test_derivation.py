@@ -1085,7 +1085,10 @@ def test_other_fields_matter_where_a_struct_is_more_than_copied(text: str, chang
         ("ts < to_timestamp('now UTC')", Strategy.FULL),
         ("datediff('today', day) < 7", Strategy.FULL),
         ("ts BETWEEN '2026-01-01' AND ('tomorrow')", Strategy.FULL),
+        ("CASE day WHEN 'today' THEN TRUE ELSE FALSE END", Strategy.FULL),
+        ("ts > CASE WHEN s = 'a' THEN ('today') ELSE day END", Strategy.FULL),
         ("s IN ('now', 'later') AND instr(s, 'today') = 0", Strategy.APPEND),
+        ("CASE day WHEN DATE '2026-01-01' THEN 'today' ELSE 'later' END = nvl2(day, 'now', 'never')", Strategy.APPEND),
     ],
 )
 def test_a_string_that_means_the_time_of_the_run_beside_a_time_is_not_taken_for_a_constant(
@@ -1095,3 +1098,11 @@ def test_a_string_that_means_the_time_of_the_run_beside_a_time_is_not_taken_for_
     plan = MaintenancePlan(read(f"SELECT * FROM x WHERE {condition}"), [columns])
     step = plan.step({0: ADDED}, known_before=frozenset({0}))
     assert (step.strategy, "the time of the run" in step.reason) == (strategy, strategy is Strategy.FULL)
+
+
+@pytest.mark.parametrize(("column", "is_time"), [("day", True), ("s", False)])
+def test_a_string_in_a_side_of_a_union_may_mean_the_time_of_the_run_beside_a_time(column: str, is_time: bool) -> None:  # noqa: FBT001  # a parameter
+    text = f"SELECT 1 AS a, {column} FROM x UNION ALL SELECT 2, s FROM y UNION ALL (SELECT 3, ('now') FROM y)"
+    columns = [[QueryColumn("day", "date"), QueryColumn("s", "string")], [QueryColumn("s", "string")]]
+    refused = MaintenancePlan(read(text), columns).refused
+    assert ("the time of the run" in (refused or "")) is is_time
