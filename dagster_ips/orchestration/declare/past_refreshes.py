@@ -37,7 +37,7 @@ def _told(metadata: Mapping[str, Any]) -> PastRefresh | None:
     values = {name: getattr(each, "value", None) for name, each in metadata.items()}
     strategy, share, rows, seconds = (values.get(name) for name in (REFRESH, SHARE, ROWS, WRITE_SECONDS))
     numbers = [value for value in (share, rows, seconds) if isinstance(value, int | float)]
-    is_told = strategy in set(Strategy) and len(numbers) == len((SHARE, ROWS, WRITE_SECONDS))
-    if not is_told or PUBLISHED not in values:
+    is_told = len(numbers) == len((SHARE, ROWS, WRITE_SECONDS)) and PUBLISHED in values
+    if strategy not in set(Strategy) or not is_told:
         return None
     return PastRefresh(Strategy(strategy), numbers[0], int(numbers[1]), numbers[2])
