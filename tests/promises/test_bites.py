@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError, UnfollowedChangeError
 from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.kinds import run_killed
 from tests.support.lake import Event, Lake, events
 from tests.support.pipeline import (
     agg_in_bites,
@@ -29,7 +29,7 @@ from tests.support.pipeline import (
     expected_daily,
     materialize,
     pipeline,
-    run_in_process,
+    with_every_asset,
 )
 
 BEFORE_PUBLISH = f"after:{Effect.WRITE_BRANCH}"
@@ -168,7 +168,7 @@ def test_a_run_killed_between_bites_duplicates_no_row_and_loses_none(
     materialize(definitions, instance, name)
     lake.append(days(1, first_id=100))
 
-    assert run_in_process(Path(instance.root_directory), lake, name, kill=kill) == -signal.SIGKILL
+    run_killed(instance.root_directory, lake, name, at=kill, of=with_every_asset)
     run_to_the_end(definitions, instance, lake, name)
 
     check(lake, name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from dagster_ips.errors import UnknownPublicationError
 from dagster_ips.exactly_once.effects import Effect
 from tests.support.kind_runs import Runs
-from tests.support.kinds import KINDS, Kind, appended, kinds, start_run
+from tests.support.kinds import KINDS, Kind, appended, kinds, run_killed
 from tests.support.lake import Lake, events
 from tests.support.partitioned import SENSOR, expected_day, key, partitioned, run
 from tests.support.pipeline import materialize
@@ -52,9 +51,7 @@ def kill_maintain_and_run_again(runs: Runs, of: Sequence[Kind], point: str) -> N
     runs.run_all(of)
     runs.arrive()
     for kind in of:
-        process = start_run(runs.instance.root_directory, runs.lake, *kind.names, at=point)
-        process.join()
-        assert process.exitcode == -signal.SIGKILL
+        run_killed(runs.instance.root_directory, runs.lake, *kind.names, at=point)
     for table in tables_of(of):
         runs.lake.maintain(table)
     runs.arrive()

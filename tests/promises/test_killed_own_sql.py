@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-import signal
-from pathlib import Path
-
 import dagster as dg
 import pytest
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.kinds import run_killed
 from tests.support.lake import Lake, events
-from tests.support.pipeline import expected_plays, materialize, pipeline, plays, run_in_process
+from tests.support.pipeline import expected_plays, materialize, pipeline, plays, with_every_asset
 
 # The statements are the first two writes of an incremental run; the third write seals them.
 BETWEEN = [f"{when}:{Effect.WRITE_BRANCH}#{time}" for time in (1, 2, 3) for when in ("before", "after")]
@@ -32,7 +30,7 @@ def run_killed_and_again(lake: Lake, instance: dg.DagsterInstance, kill: str) ->
     materialize(definitions, instance, "plays")
     lake.append(events(range(12, 18)))
 
-    assert run_in_process(Path(instance.root_directory), lake, "plays", kill=kill) == -signal.SIGKILL
+    run_killed(instance.root_directory, lake, "plays", at=kill, of=with_every_asset)
     lake.append(events(range(18, 21), day=2))
     materialize(definitions, instance, "plays")
     materialize(definitions, instance, "plays")

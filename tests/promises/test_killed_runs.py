@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from pathlib import Path
-
 import dagster as dg
 import pytest
 
@@ -12,8 +9,9 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.exactly_once import effects
 from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support.kinds import run_killed
 from tests.support.lake import Lake, events
-from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline, run_in_process
+from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
 from tests.support.variants import mostly_slow
 
 BEFORE_PUBLISH = f"after:{Effect.WRITE_BRANCH}"
@@ -31,9 +29,8 @@ def run_killed_and_again(lake: Lake, instance: dg.DagsterInstance, asset: str, k
     lake.append(late)
     if asset == "agg":
         materialize(definitions, instance, "daily")
-    home = Path(instance.root_directory)
 
-    assert run_in_process(home, lake, asset, kill=kill) == -signal.SIGKILL
+    run_killed(instance.root_directory, lake, asset, at=kill, of=pipeline)
     later = events(range(26, 30), day=2)
     lake.append(later)
     materialize(definitions, instance, "daily")
@@ -69,7 +66,7 @@ def test_a_killed_first_run_is_completed_by_the_second(lake: Lake, instance: dg.
     rows = events(range(9))
     lake.create_playback(rows)
 
-    assert run_in_process(Path(instance.root_directory), lake, "daily", kill=kill) == -signal.SIGKILL
+    run_killed(instance.root_directory, lake, "daily", at=kill, of=pipeline)
     materialize(pipeline(lake.folder, lake.spark_folder), instance, "daily")
 
     assert lake.rows("media.daily") == expected_daily(rows)
@@ -79,7 +76,7 @@ def test_a_killed_run_that_had_published_is_committed_without_reading_its_rows_a
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     lake.create_playback(events(range(9)))
-    run_in_process(Path(instance.root_directory), lake, "daily", kill=BEFORE_COMMIT)
+    run_killed(instance.root_directory, lake, "daily", at=BEFORE_COMMIT, of=pipeline)
     commits = lake.commits("media.daily")
 
     result = materialize(pipeline(lake.folder, lake.spark_folder), instance, "daily")

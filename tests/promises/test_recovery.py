@@ -12,8 +12,9 @@ import pytest
 
 from dagster_ips.errors import TargetChangedError
 from dagster_ips.exactly_once.effects import Effect
+from tests.support.kinds import run_killed
 from tests.support.lake import Lake, events
-from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline, run_in_process
+from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
 
 Cursors = list[tuple[str, str]]
 STATES = ["consumed", "in flight, not published", "in flight, published", "consumed, and then nothing twice"]
@@ -36,7 +37,7 @@ def set_cursors(instance: dg.DagsterInstance, values: Cursors) -> None:
 def test_deleted_cursors_are_rebuilt_and_no_row_is_duplicated_or_lost(
     lake: Lake, instance: dg.DagsterInstance, state: str
 ) -> None:
-    definitions, home = pipeline(lake.folder, lake.spark_folder), Path(instance.root_directory)
+    definitions = pipeline(lake.folder, lake.spark_folder)
     rows = events(range(12))
     lake.create_playback(rows)
     materialize(definitions, instance, "daily", "agg")
@@ -46,7 +47,7 @@ def test_deleted_cursors_are_rebuilt_and_no_row_is_duplicated_or_lost(
         lake.append(late)
         rows = rows + late
         kill = f"{'before' if 'not' in state else 'after'}:{Effect.PUBLISH}"
-        assert run_in_process(home, lake, "daily", kill=kill) < 0
+        run_killed(instance.root_directory, lake, "daily", at=kill, of=pipeline)
         commits += 1
     elif "nothing twice" in state:
         materialize(definitions, instance, "daily", "agg")

@@ -263,6 +263,13 @@ def start_run(
     return process  # type: ignore[return-value]  # the type of this context
 
 
+def run_killed(home: str, lake: Lake, *assets: str, at: str, of: Make = kinds) -> None:
+    """Like ``start_run``, for a run that is killed at the point ``at``."""
+    process = start_run(home, lake, *assets, at=at, of=of)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
 def _run(place: tuple[str, Path, Path, Make], assets: Sequence[str], at: str, order: signal.Signals) -> None:
     home, lake_folder, spark_folder, of = place
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Dagster logs every event to stderr.

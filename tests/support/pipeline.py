@@ -1,12 +1,7 @@
-"""A two-stage pipeline for tests, and a process that runs one of its assets and can be killed on the way.
-
-Run it as ``python -m tests.support.pipeline HOME LAKE SPARK ASSET KILL``. KILL is a point as in ``at_effect``, or ''.
-"""
+"""A two-stage pipeline for tests, with more assets that a test can add."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,8 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
-from tests.support.at_effect import end_at
-from tests.support.lake import Event, Lake
+from tests.support.lake import Event
 from tests.support.lake_catalog import catalog_resource
 from tests.support.spark_resource import NO_CONF, spark_resource
 
@@ -94,6 +88,11 @@ def pipeline(
     return ips.with_incremental(definitions)
 
 
+def with_every_asset(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
+    """The pipeline with all assets that a test can add."""
+    return pipeline(lake_folder, spark_folder, daily_in_bites, agg_in_bites, plays)
+
+
 def materialize(
     definitions: dg.Definitions, instance: dg.DagsterInstance, *assets: str, tags: dict[str, str] | None = None
 ) -> dg.ExecuteInProcessResult:
@@ -118,30 +117,7 @@ def expected_agg(rows: list[Event]) -> Counter[tuple[object, ...]]:
     return Counter((date, account, count, seconds[date, account]) for (date, account), count in plays.items())
 
 
-def run_in_process(home: Path, lake: Lake, asset: str, *, kill: str) -> int:
-    """Run ``asset`` in its own process; returns the exit code, which is negative for a signal."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.support.pipeline",
-        str(home),
-        str(lake.folder),
-        str(lake.spark_folder),
-        asset,
-        kill,
-    ]
-    return subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
-
-
 def expected_plays(rows: list[Event]) -> Counter[tuple[object, ...]]:
     """What ``plays`` must hold, computed without Spark."""
     counted = Counter(row[2] for row in rows)
     return Counter([*counted.items(), *((f"last of {row[2]}", row[0]) for row in rows if row[0] % 5 == 0)])
-
-
-if __name__ == "__main__":
-    home, lake_folder, spark_folder, asset_name, kill_point = sys.argv[1:]
-    end_at(kill_point)
-    with dg.DagsterInstance.from_config(home) as own_instance:
-        definitions = pipeline(Path(lake_folder), Path(spark_folder), daily_in_bites, agg_in_bites, plays)
-        materialize(definitions, own_instance, asset_name)
