@@ -24,6 +24,7 @@ from dagster_ips.spark.row_differences import differences
 from dagster_ips.spark.settings import with_settings
 from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import Lake, events
+from tests.support.without_spark import manager_of
 
 
 @pytest.mark.slow
@@ -204,10 +205,7 @@ def test_rows_are_identified_by_the_columns_that_the_write_mode_names(instance: 
         asset("replaced", **ips.replace()),
         ips.sql_asset("grouped", "SELECT account, sum(seconds) AS seconds FROM playback GROUP BY account"),
     ]
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder="unused"), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
-    definitions = ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+    definitions = ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager_of("unused")}))
     lineage = BackfillDesk.of([definitions], instance).lineage
     assert {name: RowKeys.of(lineage, name) for name in lineage.written} == {
         "merged": RowKeys(("event_id",)),

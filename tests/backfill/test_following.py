@@ -13,6 +13,7 @@ from dagster_ips.core.backfill_progress import PartState
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.backfill.following import BackfillFollower
 from dagster_ips.orchestration.run.cascade_tag import PLAN_TAG
+from tests.support.without_spark import manager_of
 
 PARTITIONS = dg.StaticPartitionsDefinition(["a", "b"])
 PLAN = BackfillPlan(
@@ -36,12 +37,9 @@ def definitions(folder: Path) -> dg.Definitions:
 
         return made
 
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
     playback = ips.iceberg_asset("playback", table="media.playback")
     assets = [playback, stage("first", "playback"), stage("second", "first")]
-    return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+    return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager_of(folder)}))
 
 
 def run(instance: dg.DagsterInstance, *names: str, partition: str, fails: str = "") -> None:

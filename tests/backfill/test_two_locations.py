@@ -20,6 +20,7 @@ from dagster_ips.orchestration.backfill.validating import StageValidator
 from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import Lake, events
 from tests.support.partitioned import SENSOR
+from tests.support.without_spark import manager_of
 
 
 def elsewhere(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
@@ -140,11 +141,8 @@ def test_a_function_is_recomputed_with_the_resources_of_its_own_location(
     def rates(of: str) -> dg.Definitions:
         return dg.Definitions(resources={"rates": dg.ResourceDefinition.hardcoded_resource(of)})
 
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tmp_path)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
     assets = [ips.iceberg_asset("playback", table="media.playback"), day]
-    here = ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+    here = ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager_of(tmp_path)}))
     desk = BackfillDesk.of(
         [
             dg.Definitions.merge(elsewhere(tmp_path, tmp_path), rates("there")),

@@ -46,6 +46,7 @@ from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.spark.branches import Branch
 from dagster_ips.state.backfill_codec import plan_as_json, plan_from_json
 from tests.support.lake import FIRST_DAY, SCHEMA, Lake, events
+from tests.support.without_spark import manager_of
 
 PARTITIONS = dg.StaticPartitionsDefinition(["a", "b"])
 OUTSIDE = ("playback", "plans")
@@ -74,9 +75,7 @@ def definitions(
     def second(first: ips.IcdcView) -> object:
         return first.source
 
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
+    manager = manager_of(folder)
     outside = [ips.iceberg_asset(name, table=f"media.{name}") for name in OUTSIDE]
     return ips.with_incremental(dg.Definitions(assets=[*outside, made, second], resources={"io_manager": manager}))
 
@@ -236,10 +235,7 @@ def test_a_location_for_which_a_stage_is_an_outside_table_neither_launches_nor_p
     first = ips.iceberg_asset(
         "first", table="media.first", partitions_def=PARTITIONS, metadata={"partition_expr": "account"}
     )
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(quiet.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
-    elsewhere = ips.with_incremental(dg.Definitions(assets=[first], resources={"io_manager": manager}))
+    elsewhere = ips.with_incremental(dg.Definitions(assets=[first], resources={"io_manager": manager_of(quiet.folder)}))
     desk = BackfillDesk.of([elsewhere], quiet.instance)
     plan = desk.planned(backfill)
 
@@ -431,10 +427,8 @@ def test_an_asset_that_dagster_computes_only_together_with_others_is_not_planned
         def both(playback: ips.IcdcView) -> tuple[object, object]:
             return playback.added, playback.added
 
-        catalog = ips.IcebergCatalog(folder=str(quiet.folder))
-        manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect(server_folder="unused"))
         assets = [ips.iceberg_asset("playback", table="media.playback"), both]
-        made = ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+        made = ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager_of(quiet.folder)}))
         return BackfillDesk.of([made], instance)
 
     with pytest.raises(InstanceError, match="one is computed in one step with other"):
@@ -637,11 +631,9 @@ def test_a_plan_counts_the_ref_that_is_read_and_leaves_out_assets_that_read_anot
 
         return made
 
-    catalog = ips.IcebergCatalog(folder=str(quiet.folder))
-    manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect(server_folder="unused"))
     readers = [reader("first", "playback", "audit"), reader("next", "first", "main"), reader("other", "first", "audit")]
     assets = [ips.iceberg_asset("playback", table="media.playback"), *readers]
-    made = ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+    made = ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager_of(quiet.folder)}))
     plan = BackfillDesk.of([made], instance).plan("first", None)
     assert [(stage.asset, stage.rows) for stage in plan.stages] == [("first", 3), ("next", 0)]
     assert plan.not_started == {}

@@ -12,9 +12,9 @@ import pytest
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.automate import automation_sensors
-from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import events
 from tests.support.partitioned import DAYS, key
+from tests.support.without_spark import Tables, manager_of
 
 
 def reader(number: int) -> dg.AssetsDefinition:
@@ -27,11 +27,8 @@ def reader(number: int) -> dg.AssetsDefinition:
 
 def of(tables: Tables, *assets: dg.AssetsDefinition, sensors: Sequence[dg.SensorDefinition] = ()) -> dg.Definitions:
     playback = ips.iceberg_asset("playback", table="media.playback")
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
     return ips.with_incremental(
-        dg.Definitions(assets=[playback, *assets], sensors=sensors, resources={"io_manager": manager})
+        dg.Definitions(assets=[playback, *assets], sensors=sensors, resources={"io_manager": manager_of(tables.folder)})
     )
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import dagster_ips as ips
 from dagster_ips.core.retry import MOST_FAILURES
-from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import FIRST_DAY, events
+from tests.support.without_spark import Tables, manager_of
 
 DAY = dt.timedelta(days=1)
 DAYS = dg.DailyPartitionsDefinition(start_date=str(FIRST_DAY))
@@ -43,8 +43,7 @@ class Ticks:
     def __init__(self, folder: Path, instance: dg.DagsterInstance, asset: dg.AssetsDefinition) -> None:
         self.tables, self.instance, self.key = Tables(folder), instance, asset.key
         self.tables.create("playback")
-        catalog = ips.IcebergCatalog(folder=str(folder))
-        manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect(server_folder="unused"))
+        manager = manager_of(folder)
         playback = ips.iceberg_asset("playback", table="media.playback", valid_through="event_date")
         self.defs = ips.with_incremental(dg.Definitions([playback, asset], resources={"io_manager": manager}))
         self.now, self.cursor = dt.datetime.now(dt.UTC), None

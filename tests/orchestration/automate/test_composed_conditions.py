@@ -12,8 +12,9 @@ from dagster import AutomationCondition
 
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError
-from tests.orchestration.watch.test_pending import Tables, consume
+from tests.orchestration.watch.test_pending import consume
 from tests.support.lake import events
+from tests.support.without_spark import Tables, manager_of
 
 Condition: TypeAlias = AutomationCondition[dg.AssetKey]
 
@@ -37,11 +38,7 @@ def definitions(tables: Tables, condition: Condition | None, *others: dg.AssetsD
     def monthly(daily: ips.IcdcView) -> object:
         return daily.added
 
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tables.folder)),
-        spark=ips.LocalSparkConnect(server_folder="unused"),
-        default_namespace="media",
-    )
+    manager = manager_of(tables.folder, default_namespace="media")
     assets: list[Any] = [ips.iceberg_asset("playback", table="media.playback"), daily, monthly, *others]
     return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
 

@@ -12,9 +12,9 @@ import dagster_ips as ips
 from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import BY_DATE, SCHEMA, events
 from tests.support.partitioned import DAYS, key
+from tests.support.without_spark import Tables, manager_of
 
 
 @pytest.fixture
@@ -35,10 +35,6 @@ def definitions(tables: Tables) -> dg.Definitions:
     def by_day(late: ips.IcdcView) -> object:
         return late.added
 
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
-
     @dg.asset_check(asset=daily)
     def has_rows() -> dg.AssetCheckResult:
         return dg.AssetCheckResult(passed=True)
@@ -46,7 +42,7 @@ def definitions(tables: Tables) -> dg.Definitions:
     specs = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("playback", "late")]
     sensor = ips.pending_sensor("by_sensor", ["daily", "by_day"])
     checks = [has_rows, ips.proof("daily"), ips.proof("by_day", with_each_run=True)]
-    resources = {"io_manager": manager}
+    resources = {"io_manager": manager_of(tables.folder)}
     return ips.with_incremental(
         dg.Definitions(assets=[*specs, daily, by_day], asset_checks=checks, sensors=[sensor], resources=resources)
     )
@@ -98,12 +94,9 @@ def test_a_step_is_requested_as_a_whole_even_if_only_one_of_its_assets_is_named(
     def split(playback: ips.IcdcView) -> tuple[object, object]:
         return playback.added, playback.added
 
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
     playback, sensor = ips.iceberg_asset("playback", table="media.playback"), ips.pending_sensor("by_sensor", ["clean"])
     defined = ips.with_incremental(
-        dg.Definitions(assets=[playback, split], sensors=[sensor], resources={"io_manager": manager})
+        dg.Definitions(assets=[playback, split], sensors=[sensor], resources={"io_manager": manager_of(tables.folder)})
     )
     (request,) = requested(defined, instance)
     assert request.asset_selection == [dg.AssetKey("clean"), dg.AssetKey("rejected")]

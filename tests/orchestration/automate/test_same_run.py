@@ -12,8 +12,8 @@ import pytest
 
 import dagster_ips as ips
 from dagster_ips.orchestration.watch.failed_runs import failed_runs
-from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import events
+from tests.support.without_spark import Tables, manager_of
 
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
 BY_DAY = {"partition_expr": "event_date"}
@@ -65,8 +65,7 @@ def tick(tables: Tables, instance: dg.DagsterInstance, *assets: Any) -> Iterator
 
 def definitions(tables: Tables, *assets: Any) -> dg.Definitions:  # noqa: ANN401
     playback = ips.iceberg_asset("playback", table="media.playback")
-    catalog = ips.IcebergCatalog(folder=str(tables.folder))
-    manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect(server_folder="unused"))
+    manager = manager_of(tables.folder)
     return ips.with_incremental(dg.Definitions(assets=[playback, *assets], resources={"io_manager": manager}))
 
 

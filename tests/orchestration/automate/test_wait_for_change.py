@@ -14,8 +14,8 @@ import dagster_ips as ips
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.automate import wait_for_change
 from dagster_ips.orchestration.watch.watched_tables import WatchedTables
-from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import events
+from tests.support.without_spark import Tables, manager_of
 
 
 @pytest.fixture
@@ -42,9 +42,7 @@ def repository(tables: Tables, wait_seconds: float) -> dg.RepositoryDefinition:
     def daily(playback: ips.IcdcView) -> object:
         return playback.added
 
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
+    manager = manager_of(tables.folder)
     definitions = dg.Definitions(
         assets=[ips.iceberg_asset("playback", table="media.playback"), daily], resources={"io_manager": manager}
     )

@@ -13,8 +13,8 @@ import pytest
 import dagster_ips as ips
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.storage import Storage
-from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import FIRST_DAY, events
+from tests.support.without_spark import Tables, manager_of
 
 DAY = dt.timedelta(days=1)
 
@@ -31,8 +31,7 @@ def _stage(number: int, upstream: str, **more: Any) -> dg.AssetsDefinition:  # n
 
 
 def _tick(tables: Tables, stages: Sequence[dg.AssetsDefinition], instance: dg.DagsterInstance) -> None:
-    catalog = ips.IcebergCatalog(folder=str(tables.folder))
-    manager = ips.IcdcIOManager(catalog=catalog, spark=ips.LocalSparkConnect(server_folder="unused"))
+    manager = manager_of(tables.folder)
     playback = ips.iceberg_asset("playback", table="media.playback", valid_through="event_date")
     defs = ips.with_incremental(dg.Definitions([playback, *stages], resources={"io_manager": manager}))
     dg.evaluate_automation_conditions(defs, instance)

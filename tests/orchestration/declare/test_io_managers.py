@@ -10,8 +10,8 @@ import pytest
 
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError
-from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import SCHEMA, events
+from tests.support.without_spark import Tables, manager_of
 
 
 @pytest.fixture
@@ -21,11 +21,6 @@ def tables(tmp_path: Path) -> Tables:
     tables.catalog.client.create_table("second.playback", SCHEMA)
     tables.append(events(range(3)), "second.playback")
     return tables
-
-
-def manager(tables: Tables, **settings: Any) -> ips.IcdcIOManager:  # noqa: ANN401  # of several types
-    spark = ips.LocalSparkConnect(server_folder="unused")
-    return ips.IcdcIOManager(**{"catalog": ips.IcebergCatalog(folder=str(tables.folder)), "spark": spark} | settings)
 
 
 def in_manager(key: str) -> list[dg.AssetsDefinition]:
@@ -47,7 +42,7 @@ def requested(definitions: dg.Definitions) -> set[str]:
 
 
 def test_each_asset_is_watched_in_the_namespace_of_its_own_io_manager(tables: Tables) -> None:
-    managers = {"io_manager": manager(tables), "other": manager(tables, default_namespace="second")}
+    managers = {"io_manager": manager_of(tables.folder), "other": manager_of(tables.folder, default_namespace="second")}
     made = ips.with_incremental(dg.Definitions(assets=in_manager("other"), resources=managers))
     assert requested(made) == {"daily"}
 
@@ -61,7 +56,9 @@ def test_sensors_resolve_environment_variables_as_runs_do(
     catalog = ips.IcebergCatalog(
         name=variable if setting == "name" else "lake", folder=variable if setting == "folder" else str(tables.folder)
     )
-    made = manager(tables, catalog=catalog, default_namespace=variable if setting == "namespace" else "second")
+    made = manager_of(
+        tables.folder, catalog=catalog, default_namespace=variable if setting == "namespace" else "second"
+    )
     resources = {"io_manager": made}
     assert requested(ips.with_incremental(dg.Definitions(assets=in_manager("io_manager"), resources=resources))) == {
         "daily"
@@ -69,14 +66,16 @@ def test_sensors_resolve_environment_variables_as_runs_do(
 
 
 def test_a_namespace_in_an_unset_environment_variable_is_refused(tables: Tables) -> None:
-    resources = {"io_manager": manager(tables, default_namespace=dg.EnvVar("NOT_SET"))}
+    resources = {"io_manager": manager_of(tables.folder, default_namespace=dg.EnvVar("NOT_SET"))}
     with pytest.raises(DeclarationError, match="NOT_SET"):
         ips.with_incremental(dg.Definitions(assets=in_manager("io_manager"), resources=resources))
 
 
 @pytest.mark.parametrize("is_merged", [False, True])
 def test_definitions_go_through_with_incremental_once(tables: Tables, *, is_merged: bool) -> None:
-    made = ips.with_incremental(dg.Definitions(in_manager("io_manager"), resources={"io_manager": manager(tables)}))
+    made = ips.with_incremental(
+        dg.Definitions(in_manager("io_manager"), resources={"io_manager": manager_of(tables.folder)})
+    )
     if is_merged:
         made = dg.Definitions.merge(dg.Definitions([dg.AssetSpec("more")]), made)
     with pytest.raises(DeclarationError, match="Merge the plain definitions"):
@@ -84,7 +83,7 @@ def test_definitions_go_through_with_incremental_once(tables: Tables, *, is_merg
 
 
 def test_a_catalog_that_is_configured_at_launch_is_refused(tables: Tables) -> None:
-    resources = {"io_manager": manager(tables, catalog=ips.IcebergCatalog.configure_at_launch())}
+    resources = {"io_manager": manager_of(tables.folder, catalog=ips.IcebergCatalog.configure_at_launch())}
     with pytest.raises(DeclarationError, match="configure_at_launch"):
         ips.with_incremental(dg.Definitions(assets=in_manager("io_manager"), resources=resources))
 
@@ -93,7 +92,7 @@ def test_a_catalog_that_is_configured_at_launch_is_refused(tables: Tables) -> No
 def test_a_catalog_without_a_clear_place_is_refused_when_definitions_load(
     tables: Tables, settings: dict[str, Any]
 ) -> None:
-    resources = {"io_manager": manager(tables, catalog=ips.IcebergCatalog(**settings))}
+    resources = {"io_manager": manager_of(tables.folder, catalog=ips.IcebergCatalog(**settings))}
     with pytest.raises(DeclarationError, match=r"^IcebergCatalog: "):
         ips.with_incremental(dg.Definitions(assets=in_manager("io_manager"), resources=resources))
 
@@ -102,6 +101,6 @@ def test_an_input_that_another_io_manager_loads_is_refused_when_definitions_load
     @dg.asset(io_manager_key="files")
     def playback() -> object: ...
 
-    resources = {"io_manager": manager(tables), "files": dg.FilesystemIOManager()}
+    resources = {"io_manager": manager_of(tables.folder), "files": dg.FilesystemIOManager()}
     with pytest.raises(DeclarationError, match="files"):
         ips.with_incremental(dg.Definitions(assets=[playback, in_manager("io_manager")[1]], resources=resources))

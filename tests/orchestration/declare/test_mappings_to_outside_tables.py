@@ -7,6 +7,7 @@ import pytest
 
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError
+from tests.support.without_spark import manager_of
 
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
 COUNTRIES = dg.StaticPartitionsDefinition(["de", "fr"])
@@ -33,9 +34,7 @@ def load(
     def by_key(source: ips.IcdcView, **_: object) -> object:
         return source.added
 
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder="/unused"), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
+    manager = manager_of("/unused")
     made = ips.with_incremental(dg.Definitions(assets=[playback, late, by_key], resources={"io_manager": manager}))
     dg.Definitions.validate_loadable(made)
 
@@ -72,9 +71,6 @@ def test_mappings_that_fit_are_accepted() -> None:
 
 def test_resources_of_other_assets_may_be_added_later() -> None:
     days = ips.iceberg_asset("playback", table="media.playback", partitions_def=DAYS, metadata=BY_DATE)
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder="/unused"), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
 
     @dg.asset(partitions_def=DAYS, ins={"playback": ips.incremental()}, metadata=ips.append() | BY_DATE)
     def by_day(playback: ips.IcdcView) -> object:
@@ -85,14 +81,11 @@ def test_resources_of_other_assets_may_be_added_later() -> None:
 
     sensor = dg.AutomationConditionSensorDefinition("own", target="*", use_user_code_server=True)
     late = dg.Definitions(resources={"files": dg.mem_io_manager, "mail": dg.ResourceDefinition.none_resource()})
-    made = dg.Definitions([days, by_day, mailed], resources={"io_manager": manager}, sensors=[sensor])
+    made = dg.Definitions([days, by_day, mailed], resources={"io_manager": manager_of("/unused")}, sensors=[sensor])
     dg.Definitions.validate_loadable(dg.Definitions.merge(ips.with_incremental(made), late))
 
 
 def test_a_sensor_that_the_daemon_evaluates_is_refused_before_resources_are_added() -> None:
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder="/unused"), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
 
     @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append())
     def plays(playback: ips.IcdcView) -> object:
@@ -103,6 +96,6 @@ def test_a_sensor_that_the_daemon_evaluates_is_refused_before_resources_are_adde
 
     sensor = dg.AutomationConditionSensorDefinition("own", target="*", use_user_code_server=False)
     outside = ips.iceberg_asset("playback", table="media.playback")
-    made = dg.Definitions([outside, plays, mailed], resources={"io_manager": manager}, sensors=[sensor])
+    made = dg.Definitions([outside, plays, mailed], resources={"io_manager": manager_of("/unused")}, sensors=[sensor])
     with pytest.raises(DeclarationError, match="plays: your sensor own should evaluate"):
         ips.with_incremental(made)

@@ -17,9 +17,9 @@ from dagster_ips.orchestration.declare.consumers import consumers_of
 from dagster_ips.orchestration.run import io_manager, recompute_asset
 from dagster_ips.orchestration.run.recompute_asset import Asset, Surroundings
 from dagster_ips.orchestration.run.step_try import StepTries, StepTry
-from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import events
 from tests.support.partitioned import DAYS, key
+from tests.support.without_spark import Tables, manager_of
 
 
 class Frame:
@@ -59,11 +59,8 @@ def condition_of(
     playback = ips.iceberg_asset(
         "playback", table="media.playback", partitions_def=DAYS, metadata={"partition_expr": "event_date"}
     )
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
     job = dg.Definitions(
-        assets=[playback, report], resources={"io_manager": manager}
+        assets=[playback, report], resources={"io_manager": manager_of(tables.folder)}
     ).resolve_implicit_global_asset_job_def()
     job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey("report")], **run)
     return found[0]
@@ -127,9 +124,7 @@ def test_a_proof_of_an_asset_without_partitions_reads_the_rows_that_a_run_reads(
     def report(plays: ips.IcdcView, playback: Any) -> object:  # noqa: ANN401  # a frame
         return plays.added.join(playback)
 
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
+    manager = manager_of(tables.folder)
     definitions = dg.Definitions(assets=[plays, playback, report], resources={"io_manager": manager})
     metadata = {each.key: each.metadata for each in (plays, playback, *report.specs)}
     (consumer,) = consumers_of(report, metadata, "media")
@@ -145,9 +140,7 @@ def test_an_incremental_input_cannot_be_mapped_to_an_asset_without_partitions(ta
     def daily(playback: ips.IcdcView) -> object:
         return playback.added
 
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
+    manager = manager_of(tables.folder)
     playback = ips.iceberg_asset(
         "playback", table="media.playback", partitions_def=DAYS, metadata={"partition_expr": "event_date"}
     )
@@ -161,10 +154,7 @@ def test_a_table_loaded_outside_of_runs_has_the_rows_of_the_partitions_asked_for
     @dg.asset(partitions_def=DAYS, metadata=ips.table("media.playback") | {"partition_expr": "event_date"})
     def playback() -> None: ...
 
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
-    made = dg.Definitions(assets=[playback], resources={"io_manager": manager})
+    made = dg.Definitions(assets=[playback], resources={"io_manager": manager_of(tables.folder)})
     with made.get_asset_value_loader(instance=instance) as loader:
         assert loader.load_asset_value("playback").condition is None
         one = loader.load_asset_value("playback", partition_key=key(1)).condition

@@ -13,8 +13,9 @@ import pytest
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError, OutputTypeError
 from dagster_ips.orchestration.run import io_manager, runs
-from tests.orchestration.watch.test_pending import Tables, tick
+from tests.orchestration.watch.test_pending import tick
 from tests.support.lake import events
+from tests.support.without_spark import Tables, manager_of
 
 INS, METADATA = {"playback": ips.incremental()}, ips.append() | ips.table("media.daily")
 DEPS = [ips.incremental_dep("playback")]
@@ -31,9 +32,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
 
 
 def defined(tables: Tables, asset: dg.AssetsDefinition) -> dg.Definitions:
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
+    manager = manager_of(tables.folder)
     playback = ips.iceberg_asset("playback", table="media.playback")
     return ips.with_incremental(dg.Definitions(assets=[playback, asset], resources={"io_manager": manager}))
 

@@ -16,9 +16,10 @@ from pyiceberg.table import Table
 import dagster_ips as ips
 from dagster_ips.orchestration.watch import outside_changes
 from dagster_ips.orchestration.watch.outside_sensor import OUTSIDE_TABLES_SENSOR
-from tests.orchestration.watch.test_pending import Tables, tick
+from tests.orchestration.watch.test_pending import tick
 from tests.support.lake import FIRST_DAY, events
 from tests.support.partitioned import DAYS, key
+from tests.support.without_spark import Tables, manager_of
 
 BY_DATE = {"partition_expr": "event_date"}
 
@@ -35,9 +36,7 @@ def definitions(
     metadata: Mapping[str, Any] = BY_DATE,
 ) -> dg.Definitions:
     playback = ips.iceberg_asset("playback", table="media.playback", partitions_def=partitions_def, metadata=metadata)
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
+    manager = manager_of(tables.folder)
     return ips.with_incremental(dg.Definitions(assets=[playback, *more], resources={"io_manager": manager}))
 
 
@@ -278,9 +277,7 @@ def test_a_column_that_the_table_lacks_is_named_and_the_other_tables_are_reporte
         "playback", table="media.playback", partitions_def=DAYS, metadata={"partition_expr": "day"}
     )
     right = ips.iceberg_asset("other", table="media.other", partitions_def=DAYS, metadata=BY_DATE)
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
+    manager = manager_of(tables.folder)
     defined = ips.with_incremental(dg.Definitions(assets=[wrong, right], resources={"io_manager": manager}))
     found, skipped = events_and_text(defined, instance)
     assert [event.asset_key.to_user_string() for event in found] == ["other"]

@@ -18,27 +18,15 @@ from dagster_ips.core.code_of_rows import Making
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg import code_stamps
-from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.code_stamps import makings
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch import outside_changes, outside_sensor, pending_checks
 from dagster_ips.orchestration.watch.watched_tables import as_in_target
-from tests.support.lake import BY_DATE, SCHEMA, Lake, events
+from tests.support.lake import SCHEMA, events
+from tests.support.without_spark import Tables, manager_of
 
 EDGE = Edge("daily", "playback")
-
-
-class Tables(Lake):
-    """A lake without Spark: sensors don't need it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.catalog = LakeCatalog.embedded("lake", folder)
-
-    def create(self, name: str) -> None:
-        self.catalog.create_namespace("media")
-        self.catalog.client.create_table(f"media.{name}", SCHEMA, partition_spec=BY_DATE)
 
 
 @pytest.fixture
@@ -68,12 +56,9 @@ def _of(
     own_sensors: tuple[dg.SensorDefinition, ...] = (),
     outside: tuple[str, ...] = ("playback",),
 ) -> dg.Definitions:
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=ips.LocalSparkConnect(server_folder="unused")
-    )
     specs = [ips.iceberg_asset(name, table=f"media.{name}") for name in outside]
     return ips.with_incremental(
-        dg.Definitions(assets=[*specs, asset], sensors=own_sensors, resources={"io_manager": manager})
+        dg.Definitions(assets=[*specs, asset], sensors=own_sensors, resources={"io_manager": manager_of(tables.folder)})
     )
 
 

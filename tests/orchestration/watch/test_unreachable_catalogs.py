@@ -14,8 +14,8 @@ import pytest
 
 import dagster_ips as ips
 from dagster_ips.orchestration.platform import resources
-from tests.orchestration.watch.test_pending import Tables
 from tests.support.lake import events
+from tests.support.without_spark import Tables, manager_of
 
 PATIENCE_SECONDS = 2.0
 MOST_SECONDS = 3 * PATIENCE_SECONDS
@@ -73,11 +73,7 @@ def definitions(tables: Tables, broken: ips.IcebergCatalog) -> dg.Definitions:
     for number in range(3):
         far = f"far_{number}"
         assets += [ips.iceberg_asset(far, table=f"media.{far}", io_manager_key="far"), _reader(far, "far")]
-    spark = ips.LocalSparkConnect(server_folder="unused")
-    managers = {
-        "io_manager": ips.IcdcIOManager(catalog=ips.IcebergCatalog(folder=str(tables.folder)), spark=spark),
-        "far": ips.IcdcIOManager(catalog=broken, spark=spark),
-    }
+    managers = {"io_manager": manager_of(tables.folder), "far": manager_of(tables.folder, catalog=broken)}
     sensor = ips.pending_sensor("by_sensor", ["driven"])
     driven = _reader("playback", "io_manager", name="driven")
     return ips.with_incremental(dg.Definitions(assets=[*assets, driven], sensors=[sensor], resources=managers))
