@@ -141,6 +141,9 @@ def read_manifest_list(storage: Storage, snapshot: Snapshot, *, table: str) -> l
     names = {f["name"]: _NAMES.get(f.get("field-id"), f["name"]) for f in json.loads(file.schema)["fields"]}
     rows = [{names[key]: value for key, value in row.items()} for row in file.records]
     _require_known(Content, [row.get("content") or 0 for row in rows], table=table, location=snapshot.manifest_list)
+    for row in rows:
+        if row.get("added_snapshot_id") is None:  # It is optional in v1, where each entry names its own snapshot.
+            row["added_snapshot_id"] = snapshot.snapshot_id
     return rows
 
 

@@ -201,6 +201,40 @@ def test_rows_that_duckdb_compacted_are_not_taken_for_new_if_what_was_there_befo
         source.capture()
 
 
+def without_snapshots_of_manifests(source: Source) -> None:
+    """Let the head's manifest list not say which snapshot wrote a manifest, as version 1 allows."""
+    snapshot = source.table.current_snapshot()
+    assert snapshot
+    path = Path(urlsplit(snapshot.manifest_list).path)
+    file = read_avro(path.read_bytes())
+    schema = json.loads(file.schema)
+    for field in schema["fields"]:
+        if field["name"] == "added_snapshot_id":
+            field["type"] = ["null", "long"]
+    rows = [{**row, "added_snapshot_id": None} for row in file.records]
+    path.write_bytes(write_avro({**file.header, SCHEMA_KEY: json.dumps(schema)}, rows))
+
+
+@pytest.mark.parametrize("operation", ["append", "overwrite"])
+@pytest.mark.parametrize("limits", [Limits(), Limits(max_files=1, cuts_files=True)], ids=["all at once", "in bites"])
+def test_a_manifest_list_of_v1_that_does_not_say_which_snapshot_wrote_a_manifest_hides_no_file(
+    tmp_path: Path, operation: str, limits: Limits
+) -> None:
+    source = Source(tmp_path, "day", format_version="1")
+    source.append(numbered(1))
+    source.capture_and_consume()
+    source.append(numbered(2, 3))
+    set_operation(source, operation)
+    without_snapshots_of_manifests(source)
+    captured = source.capture(limits=limits)
+    found = source.scan(captured.capture.icdc_table)
+    while captured.capture.bite and not captured.capture.bite.is_last:
+        source.consume(captured)
+        captured = source.capture(limits=limits)
+        found += source.scan(captured.capture.icdc_table)
+    assert found == source.expected(numbered(2, 3))
+
+
 def naming_types_once(schema: str) -> str:
     """A named type is defined where it occurs first, as Java writes it; PyIceberg defines it wherever it occurs."""
     seen: set[str] = set()
