@@ -60,7 +60,7 @@ fuzz: setup ## test random histories of tables and of whole pipelines: make fuzz
 bench: setup ## measure what the docs claim, and write their pages: about 10 minutes; ONLY="capture ticks" to choose
 	$(PYTHON_HERE) -m benchmarks $(if $(ONLY),--only $(ONLY))
 
-bench-full: setup ## measure the same and more at all sizes: about three hours
+bench-full: setup ## measure the same and more at all sizes: about four hours
 	$(PYTHON_HERE) -m benchmarks --full $(if $(ONLY),--only $(ONLY))
 
 lint: setup ## check style, types and the direction of imports

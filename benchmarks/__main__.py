@@ -61,7 +61,7 @@ def benchmarks(*, full: bool) -> list[Benchmark]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="all of them, and the large sizes: three hours")
+    parser.add_argument("--full", action="store_true", help="all of them, and the large sizes: four hours")
     parser.add_argument("--only", nargs="+", default=(), help="modules, as capture or ticks")
     given = parser.parse_args()
     failed, began = [], time.monotonic()

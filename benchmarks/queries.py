@@ -23,7 +23,7 @@ from tests.query.maintained_tables import MaintainedTables, strategy_of, tempora
 from tests.query.tpch_on_spark import made
 from tests.support.lake import Lake
 
-SCALE, SHARES = 10, (0.1, 0.1, 0.1, 1, 10)
+SCALE, SHARES = 20, (0.1, 0.1, 0.1, 1, 10)
 """The scale of TPC-H, and the percentages of rows that change, in this order. Of equal ones, the medians are shown."""
 MEMORY, SPARK = "8g", {"spark.sql.shuffle.partitions": "16"}
 ORDERED = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
@@ -83,14 +83,17 @@ def _cost(tables: MaintainedTables, pid: int, name: str) -> Cost:
 
 
 def refresh(lake: Lake, share: float, seed: int) -> None:
-    """Insert ``share`` percent of new orders, with their items, and delete as many of the oldest."""
+    """Insert ``share`` percent of new orders, with their items, and delete as many of the oldest.
+
+    Rows are inserted in the tables' order. Otherwise every task that reads some of the copied rows would write a file.
+    """
     oldest = f"percentile_approx(o_orderkey, {share / 100}, 100000)"
     first, last = lake.sql(f"SELECT {oldest}, max(o_orderkey) FROM lake.media.orders").collect()[0]
     for source, key in ORDERED.items():
         name = f"lake.media.{source}"
         columns = [f"{key} + {last}" if each == key else each for each in lake.sql(f"SELECT * FROM {name}").columns]
         some = f"pmod(xxhash64({key}, {seed}), 1000) < {round(share * 10)}"
-        lake.sql(f"INSERT INTO {name} SELECT {', '.join(columns)} FROM {name} WHERE {some}")
+        lake.sql(f"INSERT INTO {name} SELECT {', '.join(columns)} FROM {name} WHERE {some} ORDER BY {key}")
         lake.sql(f"DELETE FROM {name} WHERE {key} <= {first}")
 
 
@@ -171,9 +174,10 @@ HEAD = f"""# What a SQL asset costs, compared with a full refresh
 
 Written by `python -m benchmarks.queries`: TPC-H at scale {SCALE} on Spark and Iceberg, as assets that Dagster
 materializes. As in TPC-H's refresh functions, a share of new orders is inserted with their items, and as many of the
-oldest are deleted. Both tables have dozens of files, sorted by the order's key, and deletes only mark rows. Each query
-is two assets, one with `refresh="incremental"` and one with `refresh="full"`, which run one after the other over the
-same change and end with the same rows. Before the measured changes, {len(WARM_UP)} small ones warmed Spark up.
+oldest are deleted. Both tables have dozens of files, sorted by the order's key, as new rows are, and deletes only mark
+rows. Each query is two assets, one with `refresh="incremental"` and one with `refresh="full"`, which run one after the
+other over the same change and end with the same rows. Before the measured changes, {len(WARM_UP)} small ones warmed
+Spark up.
 
 The cells are the CPU time of the incremental run as a fraction of the full one's, for the whole Spark process,
 including planning, commits and the JVM's compiler. At {SHARES[0]} %, they compare the medians of
