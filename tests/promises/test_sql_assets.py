@@ -781,9 +781,11 @@ def test_the_earlier_rows_of_a_source_are_read_with_its_current_columns(
             if more:
                 lake.sql(more)
             result = materialize(definitions, instance, *texts)
+            # The sides of a UNION match the fields of a struct by their places, so a new field may change earlier rows.
+            both = "full" if change.startswith("ADD") and not more else "append"
             for name, text in texts.items():
                 assert shown(lake, name, text) == expected(lake, text), (change, more, name)
-                assert said(result, name)["refresh"] == {"both": "append", "joined": "combine"}[name], (change, more)
+                assert said(result, name)["refresh"] == {"both": both, "joined": "combine"}[name], (change, more)
 
 
 @pytest.mark.parametrize(
