@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--check", action="store_true", help="exit after printing the table; exit code 1 if a check fails"
     )
     parser.add_argument("--no-sensor", action="store_true", help="leave the automation sensor off, so nothing runs")
-    parser.add_argument("--rows-per-day", type=int, default=200_000)
+    parser.add_argument("--rows-per-day", type=int, default=250_000)
     parser.add_argument(
         "--patience", type=float, default=180.0, help="give up after this many seconds without any activity"
     )
