@@ -63,6 +63,7 @@ class IntervalTables:
             UnknownPlaceError: a place isn't in the table's history, or no longer.
             IntervalError: the interval ends before it begins, there is no such ref or no snapshot before the end, or a
                 data file was overwritten in it.
+            BrokenHistoryError: column names stand for other columns at the end.
             NoRegisterError: the catalog can't have such a table.
         """
         self.catalog.require_register()
