@@ -11,6 +11,10 @@ from collections.abc import Callable, Sequence
 
 import dagster as dg
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, UUIDType
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
@@ -110,6 +114,26 @@ def test_zero_and_minus_zero_are_one_key(lake: Lake, *, partitioned: bool) -> No
         assert consumer.view().scope.count() == i
         consumer.run()
         assert [row[0] for row in consumer.rows()] == list(range(1, i + 1))
+
+
+@pytest.mark.slow
+def test_a_filter_of_spark_finds_every_uuid_of_a_partition_column(lake: Lake) -> None:
+    """Spark reads a uuid as a string, and Java orders it by two signed numbers."""
+    lake.catalog.create_namespace("media")
+    schema = Schema(NestedField(1, "id", UUIDType()), NestedField(2, "n", LongType()))
+    by_id = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
+    merged = {"commit.manifest.min-count-to-merge": "2"}
+    lake.catalog.client.create_table("media.up", schema, partition_spec=by_id, properties=merged)
+    values = [uuid.UUID(int=first << 120 | second << 56) for first in (0x10, 0x7F, 0x80, 0xF0) for second in (1, 0x80)]
+    consumer = Consumer(lake, Append(), lambda up: up.added)
+    lake.sql(f"INSERT INTO {UP} VALUES ('{uuid.UUID(int=0)}', -1)")
+    consumer.skip()
+    for n, value in enumerate(values):
+        lake.sql(f"INSERT INTO {UP} VALUES ('{value}', {n})")
+    view = consumer.view()
+    assert view.added.count() == len(values)
+    for n, value in enumerate(values):
+        assert [row.n for row in view.added.where(F.col("id") == str(value)).collect()] == [n]
 
 
 @pytest.mark.slow
