@@ -141,7 +141,8 @@ def layout_of(aggregates: Sequence[Aggregate], *, is_partial: bool = False) -> L
     """What a table keeps so that rows may come and go: each group's row count, and the parts of each aggregate.
 
     A hidden column is named after its part and the first declared column that needs it. In a table of partials, every
-    column is hidden, so that nobody mistakes a part for the whole.
+    column is hidden, so that nobody mistakes a part for the whole. If something else writes a row, its hidden columns
+    are null. Sums and extremes may be null anyway, but counts can't be, so one of the hidden columns is a count.
 
     Example:
         >>> found = layout_of([parse_aggregate("seconds", "sum(s)"), parse_aggregate("known", "count(s)")])
@@ -152,10 +153,14 @@ def layout_of(aggregates: Sequence[Aggregate], *, is_partial: bool = False) -> L
     for each in aggregates:
         if each.is_part and not is_partial:
             columns.setdefault(each.parts[0], each.name)
-    columns.setdefault(KeptPart(AggregatePart.ROWS, EVERY_ROW), f"{HIDDEN}rows")
+    rows = KeptPart(AggregatePart.ROWS, EVERY_ROW)
+    columns.setdefault(rows, f"{HIDDEN}rows")
     for each in aggregates:
         for kept in each.parts:
             columns.setdefault(kept, f"{HIDDEN}{kept.part}_{each.name}")
+    hidden_parts = {kept.part for kept, column in columns.items() if column.startswith(HIDDEN)}
+    if hidden_parts and hidden_parts <= {AggregatePart.SUM, *EXTREMES}:
+        columns[rows] = f"{HIDDEN}rows"
     return Layout(tuple(aggregates), columns, is_partial)
 
 

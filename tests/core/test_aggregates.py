@@ -79,6 +79,12 @@ def test_hidden_columns_are_kept_only_for_removals_that_the_declared_columns_do_
     assert kept(plays="count(*)", yes="count_if(b)", one="bool_or(b)") == ["_ips_false_one"]
 
 
+def test_a_hidden_count_tells_rows_that_something_else_wrote() -> None:
+    """Their hidden columns are null, as those of a sum or an extreme may be."""
+    assert kept(plays="count(*)", mean="avg(x)", known="count(x)") == ["_ips_rows", "_ips_sum_mean"]
+    assert kept(plays="count(*)", _ips_aggregate_0="max(x)") == ["_ips_rows"]
+
+
 def test_two_columns_of_the_same_aggregate_share_its_hidden_columns() -> None:
     layout = layout_of([parse_aggregate("a", "sum(x)"), parse_aggregate("b", "sum(x)")])
     assert set(layout.columns.values()) == {"a", "_ips_rows", "_ips_count_a"}

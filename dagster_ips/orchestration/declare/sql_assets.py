@@ -39,7 +39,7 @@ else:  # sqlglot is imported only when a sql_asset is declared.
         )
     )
 
-_LAYOUT = 5
+_LAYOUT = 6
 """Increased when the tables of the same query get another layout."""
 _NO_INPUTS = """
     arg_dict bool conf config context dict float input input_arg_dict int meta output output_arg_dict str type
