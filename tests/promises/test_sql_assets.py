@@ -18,7 +18,7 @@ import dagster_ips as ips
 from dagster_ips.errors import CombineError, DeclarationError, QueryNotDerivedError, UnresolvedQueryError
 from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.declare.maintained_rows import REFRESH
-from dagster_ips.orchestration.declare.past_refreshes import ROWS, SHARE
+from dagster_ips.orchestration.declare.past_refreshes import CODE_VERSION_TAG, ROWS, SHARE
 from dagster_ips.orchestration.declare.query_run import QueryRun
 from dagster_ips.orchestration.declare.run_numbers import PUBLISHED, WRITE_SECONDS
 from dagster_ips.query.spark_dialect import SparkSql
@@ -501,7 +501,9 @@ def test_everything_is_computed_if_an_incremental_refresh_took_longer_before(
     first = said(materialize(definitions, instance, "x"), "x")
     assert (first[SHARE], first[ROWS]) == (1, 40)
     slow = {REFRESH: "keys", SHARE: 0.001, ROWS: 40, WRITE_SECONDS: 900.0, PUBLISHED: "7"}
-    instance.report_runless_asset_event(dg.AssetMaterialization("x", metadata=slow))
+    (code,) = {spec.code_version for spec in definitions.resolve_all_asset_specs() if spec.key == dg.AssetKey("x")}
+    tags = {CODE_VERSION_TAG: str(code)}
+    instance.report_runless_asset_event(dg.AssetMaterialization("x", metadata=slow, tags=tags))
     lake.append(events(range(40, 41)))
     result = said(materialize(definitions, instance, "x"), "x")
     assert result["refresh"] == "full"

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from dagster_ips.orchestration.declare.maintained_rows import REFRESH
-from dagster_ips.orchestration.declare.past_refreshes import ROWS, SHARE, past_refreshes
+from dagster_ips.orchestration.declare.past_refreshes import CODE_VERSION_TAG, ROWS, SHARE, past_refreshes
 from dagster_ips.orchestration.declare.run_numbers import PUBLISHED, WRITE_SECONDS
 from dagster_ips.query.maintenance_plan import Strategy
 from dagster_ips.query.refresh_choice import PastRefresh, why_full_is_cheaper
@@ -57,8 +57,11 @@ def test_metadata_of_earlier_runs_is_read_and_incomplete_metadata_is_ignored() -
     unwritten = {name: value for name, value in told.items() if name != PUBLISHED} | {REFRESH: "full"}
     with dg.DagsterInstance.ephemeral() as instance:
         others = told | {REFRESH: "else"}, {REFRESH: "full"}, unwritten
+        tags = {CODE_VERSION_TAG: "1"}
         for metadata in (told, *others, told | {REFRESH: "full", SHARE: 1}):
-            instance.report_runless_asset_event(dg.AssetMaterialization("x", metadata=metadata))
-        instance.report_runless_asset_event(dg.AssetMaterialization("y", metadata=told))
-        found = past_refreshes(instance, dg.AssetKey("x"))
+            instance.report_runless_asset_event(dg.AssetMaterialization("x", metadata=metadata, tags=tags))
+        instance.report_runless_asset_event(dg.AssetMaterialization("y", metadata=told, tags=tags))
+        for others_tags in ({}, {CODE_VERSION_TAG: "0"}):  # an earlier query's
+            instance.report_runless_asset_event(dg.AssetMaterialization("x", metadata=told, tags=others_tags))
+        found = past_refreshes(instance, dg.AssetKey("x"), "1")
     assert found == [PastRefresh(Strategy.FULL, 1, 40, 1.5), PastRefresh(Strategy.KEYS, 0.25, 40, 1.5)]

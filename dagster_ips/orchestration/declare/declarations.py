@@ -434,8 +434,13 @@ def code_of(code_version: str | None, metadata: Mapping[str, Any]) -> str | None
     write_mode = write_mode_of(metadata, "")
     if not isinstance(write_mode, Combine | ByQuery):
         return code_version
-    declared = hashlib.sha256(write_mode.signature.encode()).hexdigest()[:8]
-    return f"{code_version or ''}+{'combine' if isinstance(write_mode, Combine) else 'query'}:{declared}"
+    kind, declared = "combine" if isinstance(write_mode, Combine) else "query", digest_of(write_mode.signature)
+    return f"{'' if code_version in (None, declared) else code_version}+{kind}:{declared}"
+
+
+def digest_of(signature: str) -> str:
+    """What tells the signatures of an asset's declarations apart: eight hexadecimal digits."""
+    return hashlib.sha256(signature.encode()).hexdigest()[:8]
 
 
 def description_of(metadata: Mapping[str, Any]) -> TableDescription:

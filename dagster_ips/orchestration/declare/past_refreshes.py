@@ -16,19 +16,21 @@ ROWS = "refresh, rows of sources"
 SHARE = "refresh, shares of rows that changed, added up over its sources"
 SHARE_OF_KEYS = "refresh, share of keys that are affected, at least"
 MOST_SHARE = "refresh, share from which a full refresh is assumed to be cheaper"
+CODE_VERSION_TAG = "dagster/code_version"
 _MOST = 20
 """Older runs don't count, so a strategy that was slow once is tried again."""
 
 
-def past_refreshes(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[PastRefresh]:
-    """The newest runs, without those whose metadata doesn't say what they did.
+def past_refreshes(instance: dg.DagsterInstance, key: dg.AssetKey, code_version: str | None) -> list[PastRefresh]:
+    """The newest runs of this ``code_version``, without those whose metadata doesn't say what they did.
 
     Nor those that wrote nothing, because rewritten files had the same rows: what they chose took no time.
     """
     found = []
     for record in instance.fetch_materializations(key, limit=_MOST).records:
-        if record.asset_materialization is not None:
-            told = _told(record.asset_materialization.metadata)
+        made = record.asset_materialization
+        if made is not None and (made.tags or {}).get(CODE_VERSION_TAG) == code_version:
+            told = _told(made.metadata)
             found += [told] if told else []
     return found
 

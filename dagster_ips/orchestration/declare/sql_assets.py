@@ -16,7 +16,7 @@ from dagster_ips.core.table_name import name_of
 from dagster_ips.core.write_mode import ByQuery, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
-from dagster_ips.orchestration.declare.declarations import WRITE, incremental
+from dagster_ips.orchestration.declare.declarations import WRITE, digest_of, incremental
 from dagster_ips.orchestration.declare.declarations import table as its_table
 from dagster_ips.orchestration.declare.maintained_rows import IS_BEST, REFRESH, WHY_NOT_BETTER, MaintainedRows
 from dagster_ips.view import IcdcView
@@ -88,7 +88,8 @@ def sql_asset(  # noqa: PLR0913  # independent parameters
         metadata: Additional metadata of the asset.
         description: The asset's description. Default: the query.
         io_manager_key: The key of an ``IcdcIOManager``.
-        attributes: Other arguments of ``dagster.asset``: ``group_name``, ``owners``, ``automation_condition``, ….
+        attributes: Other arguments of ``dagster.asset``: ``group_name``, ``owners``, ``automation_condition``, …. The
+            default ``code_version`` follows from the query, so Dagster shows when the query has changed.
 
     Raises:
         DeclarationError: the query is invalid, may give different rows for the same tables, or its file can't be read.
@@ -122,12 +123,13 @@ def sql_asset(  # noqa: PLR0913  # independent parameters
         description=description or f"```sql\n{query.text}\n```",
         io_manager_key=io_manager_key,
         kinds={"iceberg", "sql", *attributes.pop("kinds", ())},
-        **attributes,
+        **{"code_version": digest_of(signature), **attributes},
     )
 
     def past() -> Sequence[PastRefresh]:
         context = dg.AssetExecutionContext.get()
-        return past_refreshes.past_refreshes(context.instance, context.asset_key)
+        code = context.assets_def.code_versions_by_key.get(context.asset_key)
+        return past_refreshes.past_refreshes(context.instance, context.asset_key, code)
 
     def maintained(**views: IcdcView) -> dg.Output[MaintainedRows]:
         run = query_run.QueryRun(name, query, policy, [views[each] for each in inputs], past)
