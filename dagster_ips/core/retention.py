@@ -52,13 +52,15 @@ class Retention:
 class IcdcTable:
     """A registered ICDC table by its full name, and the number of the capture that it belongs to.
 
-    ``partitions`` are the partitions of a partitioned consumer for which it was made.
+    ``partitions`` are the partitions of a partitioned consumer for which it was made. ``target`` is the table that the
+    consumer wrote then; None if an earlier release made it.
     """
 
     name: str
     number: int
     created_ms: int
     partitions: tuple[str, ...] = ()
+    target: str | None = None
 
 
 def expired(

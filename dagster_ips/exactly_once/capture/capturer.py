@@ -153,7 +153,7 @@ class Capturer:
         ]
         found = [self._input(*each, consumer) for each in zip(request.inputs, known, settled, strict=True)]
         if asked_for is not Mode.FULL and partitions is None:
-            finder = StartFinder(self.catalog, self.icdc_namespace, metadata)
+            finder = StartFinder(self.catalog, self.icdc_namespace, request.target, metadata)
             found = [
                 each.with_states(partial(finder.begin, source=each.source, tracked=each.tracked)) for each in found
             ]
@@ -245,7 +245,7 @@ class Capturer:
             captures=captures,
             source=source,
             share=share,
-            tags=make_icdc_table(self.catalog, captures, number, source, share),
+            tags=make_icdc_table(self.catalog, captures, number, source, share, target=ready.request.target),
             ranges={column: change_range(share.files.changes, source, column) for column in tracked.ranges},
             rows=rows_of(source, tracked.slicing, partitions.keys) if tracked.slicing and partitions else None,
             of_any=self._rows_of_any(tracked, source, share, each.line),
@@ -395,10 +395,19 @@ def _edges_of(request: CaptureRequest, tracked: TrackedInput) -> list[Edge]:
     return [line] if request.partitions is None else [line.of(key) for key in request.partitions.keys]
 
 
-def make_icdc_table(
-    catalog: LakeCatalog, captures: Sequence[Capture], number: int, source: TableMetadata, share: BacklogShare
+def make_icdc_table(  # noqa: PLR0913  # independent parameters
+    catalog: LakeCatalog,
+    captures: Sequence[Capture],
+    number: int,
+    source: TableMetadata,
+    share: BacklogShare,
+    *,
+    target: str | None = None,
 ) -> Mapping[Tag, int]:
-    """Write and register the ICDC table ``number`` that ``captures`` name, with a ``share`` of ``source``."""
+    """Write and register the ICDC table ``number`` that ``captures`` name, with a ``share`` of ``source``.
+
+    ``target`` is the table that the consumer makes of it; None if there is none.
+    """
     name = captures[0].icdc_table
     with effect(Effect.WRITE_ICDC_FILES):
         authored = author_icdc_table(
@@ -407,7 +416,7 @@ def make_icdc_table(
             share.files,
             head=share.to,
             location=icdc_names.location(source, name, under=catalog.icdc_location),
-            properties=icdc_names.properties(captures, number),
+            properties=icdc_names.properties(captures, number, target=target),
         )
     with effect(Effect.REGISTER_ICDC_TABLE):
         catalog.register(name, authored.metadata_location)

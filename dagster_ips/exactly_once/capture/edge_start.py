@@ -20,10 +20,11 @@ from dagster_ips.iceberg.stamps import bears_stamp, last_consumed
 
 @dataclass(frozen=True, slots=True)
 class StartFinder:
-    """Finds where the edges of one consumer begin; ``target`` is its table, None if it doesn't exist."""
+    """Finds where the edges of one consumer begin, whose table is ``table``; ``target`` is None if it doesn't exist."""
 
     catalog: LakeCatalog
     icdc_namespace: str
+    table: str
     target: TableMetadata | None
 
     def begin(self, state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> EdgeState:
@@ -45,7 +46,14 @@ class StartFinder:
         if tracked.start is Everywhere.LATEST and state.is_beginning:
             return state
         if state == EdgeState(state.edge):
-            known = newest_capture(self.catalog, state.edge, namespace=self.icdc_namespace)
+            # If the table may have been renamed since it was published to, its name doesn't tell captures apart.
+            is_known_by_name = self.target is None or not _may_hold_rows_of(state.edge, self.target)
+            known = newest_capture(
+                self.catalog,
+                state.edge,
+                namespace=self.icdc_namespace,
+                target=self.table if is_known_by_name else None,
+            )
             if known is not None:
                 return self._rebuilt(state, known, source, tracked.ref)
             self._require_no_other_key(state.edge, source)

@@ -119,7 +119,8 @@ class Inspector:
                     require_same_columns(metadata, consumer, [state])
             begun = without_target(state) if metadata is None else state
             if begun is state:
-                begun = StartFinder(self.catalog, self.icdc_namespace, metadata).begin(state, source, tracked)
+                finder = StartFinder(self.catalog, self.icdc_namespace, self.target, metadata)
+                begun = finder.begin(state, source, tracked)
             would_hold = self.pending(begun, source, tracked)
             if not would_hold.is_full:
                 require_known_publications(self.target, [(state, history)])

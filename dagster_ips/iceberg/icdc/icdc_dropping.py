@@ -19,6 +19,7 @@ from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc.icdc_names import (
     SOURCE_UUID,
+    TARGET,
     capture_number,
     edge_of,
     interval_of,
@@ -68,7 +69,9 @@ def _tables_at(catalog: LakeCatalog, edge: Edge, located: Mapping[str, str]) -> 
     read = [_read(catalog.storage, name, location) for name, location in located.items()]
     known = [(metadata, capture_number(metadata, edge)) for metadata in read if metadata is not None]
     return [
-        IcdcTable(metadata.table, number, _created_ms(metadata), partitions_of(metadata))
+        IcdcTable(
+            metadata.table, number, _created_ms(metadata), partitions_of(metadata), metadata.properties.get(TARGET)
+        )
         for metadata, number in known
         if number is not None
     ]

@@ -21,14 +21,18 @@ class RememberedCapture:
     to_snapshot_id: int | None
 
 
-def newest_capture(catalog: LakeCatalog, edge: Edge, *, namespace: str) -> RememberedCapture | None:
+def newest_capture(catalog: LakeCatalog, edge: Edge, *, namespace: str, target: str | None) -> RememberedCapture | None:
     """The edge's newest capture by number, the first if it was tried several times; None if no ICDC table is left.
+
+    Only captures for the consumer's table ``target`` count, unless it is None: in another deployment, an asset of the
+    same key may write another table. Tables of an earlier release don't say for which one they were made.
 
     Raises:
         CatalogUnreachableError: the catalog did not answer.
     """
     of_each = (tables_named(catalog, edge, n) for n in names_by_number(catalog, edge, namespace=namespace).values())
-    tables = next(filter(None, of_each), None)
+    own = ([each for each in tables if target is None or each.target in (None, target)] for tables in of_each)
+    tables = next(filter(None, own), None)
     if tables is None:
         return None
     newest = min(tables, key=lambda table: table.created_ms)

@@ -13,6 +13,7 @@ from dagster_ips.errors import UnsupportedTableError
 from dagster_ips.iceberg.metadata import TableMetadata
 
 PARTITIONS = "dagster-ips.partitions"
+TARGET = "dagster-ips.target"
 _FROM = "dagster-ips.from-snapshot-id-exclusive"
 _TO = "dagster-ips.to-snapshot-id-inclusive"
 SOURCE_UUID = "dagster-ips.source-uuid"
@@ -70,14 +71,18 @@ def _place(location: str) -> str:
     return f"{'s3' if scheme in _S3 else scheme}:{path.rstrip('/')}/"
 
 
-def properties(captures: Sequence[Capture], number: int) -> dict[str, str]:
-    """Properties that say where table ``number`` of an edge comes from: one capture, or one per partition of a run."""
+def properties(captures: Sequence[Capture], number: int, *, target: str | None = None) -> dict[str, str]:
+    """Properties that say where table ``number`` of an edge comes from: one capture, or one per partition of a run.
+
+    ``target`` is the consumer's table; None if there is none.
+    """
     capture = captures[0]
     starts, end = {each.from_exclusive for each in captures}, capture.to_inclusive
     start = capture.from_exclusive if len(starts) == 1 else None
     partitions = [each.edge.partition for each in captures if each.edge.partition is not None]
     return {
         **_identity(capture.edge, number),
+        **({TARGET: target} if target else {}),
         **({PARTITIONS: json.dumps(partitions, ensure_ascii=False)} if partitions else {}),
         "dagster-ips.mode": capture.mode.value,
         "dagster-ips.run": capture.run_id,

@@ -183,6 +183,24 @@ def test_a_cursor_lost_after_a_publish_continues_from_its_stamp(source: Source, 
     assert holds(source, capture(source, "latest"), numbered(5))
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_asset_of_the_same_key_that_writes_another_table_begins_at_its_own_start(
+    source: Source, *, exists: bool
+) -> None:
+    for number in (4, 5):
+        source.consume(capture(source, "latest"))
+        source.append(numbered(number))
+    lose_cursor(source)  # in another deployment, which has no cursor of it
+    if exists:
+        source.lake.client.create_table("media.other", source.table.schema())
+    first = str(snapshots(source)[0])
+    other = capture(source, first, target="media.other")
+    assert (other.capture.number, other.capture.reason) == (1, "begins at the declared start of playback")
+    assert holds(source, other, numbered(2, 3, 4, 5))
+    lose_cursor(source)
+    assert holds(source, capture(source, "latest"), numbered(4, 5))
+
+
 def roll_target_back(source: Source) -> None:
     target = source.lake.client.load_table(TARGET)
     target.manage_snapshots().rollback_to_snapshot(target.history()[0].snapshot_id).commit()
