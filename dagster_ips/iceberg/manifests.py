@@ -88,10 +88,15 @@ class ManifestEntry:
         return self.path, self.raw["data_file"].get("content_offset"), self.sequence_number
 
     def is_from(self, mark: Watermark) -> bool:
-        """Whether the watermark's snapshot added the file; for a removed file, the sequence number still says so."""
+        """Whether the watermark's snapshot added the file.
+
+        For a removed file, or one that doesn't name its snapshot, the sequence number says so. Otherwise it isn't used:
+        once an older version of the table is registered again, other snapshots take the numbers that came after it.
+        """
+        if self.status is not Status.DELETED and self.is_named:
+            return self.snapshot_id == mark.snapshot_id
         added_at = self.raw.get("file_sequence_number")
-        is_live_from = self.status is not Status.DELETED and self.snapshot_id == mark.snapshot_id
-        return is_live_from or (bool(added_at) and added_at == mark.sequence_number)
+        return bool(added_at) and added_at == mark.sequence_number
 
     def data_file(self) -> DataFile:
         """The file that the entry describes."""

@@ -201,6 +201,23 @@ def test_rows_that_duckdb_compacted_are_not_taken_for_new_if_what_was_there_befo
         source.capture()
 
 
+def test_a_snapshot_that_took_the_number_of_the_consumed_one_is_not_mistaken_for_it(tmp_path: Path) -> None:
+    """An older version of the table was registered. PyIceberg removes the id of an expired parent."""
+    source = Source(tmp_path, format_version="2", **MERGED)
+    source.append(numbered(1))
+    older = source.table.metadata_location
+    source.append(numbered(2))
+    source.capture_and_consume()
+    source.lake.client.drop_table(TABLE)
+    source.lake.client.register_table(TABLE, older)
+    source.append(numbered(3))
+    source.append(numbered(4))
+    expired = [each.snapshot_id for each in source.table.snapshots()][:-1]
+    source.table.maintenance.expire_snapshots().by_ids(expired).commit()
+    with pytest.raises(SourceExpiredError):
+        source.capture()
+
+
 def without_snapshots_of_manifests(source: Source) -> None:
     """Let the head's manifest list not say which snapshot wrote a manifest, as version 1 allows."""
     snapshot = source.table.current_snapshot()
