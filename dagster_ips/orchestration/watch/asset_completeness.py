@@ -20,7 +20,7 @@ from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.declare.consumers import Consumer
 from dagster_ips.orchestration.declare.partition_mappings import last_window_end
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, WatchedTables, as_in_target
+from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, WatchedTables
 from dagster_ips.state.store import EdgeStore
 
 
@@ -168,7 +168,7 @@ def _consumed(
         return consumed.snapshot_id if consumed else None
     store, edge = CursorStore(tick.instance), consumer.edge(tracked)
     target, ancestry = consumer.watched.table(consumer.consumer.table, tick=tick.began), source.ancestry(tracked.ref)
-    state = as_in_target(consumer.watched.states(store, tick=tick.began)[edge], target)
+    state = consumer.as_in_target(consumer.watched.states(store, tick=tick.began)[edge], target)
     if state.is_beginning or state.committed is None:
         return None
     if not is_pending(state, table_uuid=source.uuid, ancestry=ancestry):

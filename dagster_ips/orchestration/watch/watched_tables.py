@@ -39,6 +39,7 @@ class WatchedTables:
     A tick reads all pointers with one query and all cursors with another. ``errors`` has the consumers for which it is
     unknown what they have to consume, until the sensor has reported them, because a condition can't write to the tick's
     log. ``failed`` has, by consumer, the runs in which its partitions failed last, as its condition found them.
+    ``intact`` has, by consumer, its table's head when the table last had all partitions as they were published.
     """
 
     catalog: IcebergCatalog
@@ -46,6 +47,7 @@ class WatchedTables:
     edges: set[Edge] = field(default_factory=set)
     errors: dict[str, IpsError] = field(default_factory=dict)
     failed: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    intact: dict[str, int | None] = field(default_factory=dict)
     _found: dict[str, tuple[object, Any]] = field(default_factory=dict)
 
     def once(self, name: str, of: object, find: Callable[[], _Found]) -> _Found:
@@ -155,21 +157,29 @@ class WatchedInputs:
         instance: DagsterInstance,
         target: TableMetadata,
     ) -> frozenset[str]:
-        """The partitions that the table no longer has as they were published, because someone rolled it back.
+        """The partitions that the table no longer has as they were published, because someone took commits back.
 
-        Their runs are refused, with the reason. Nothing else would show it as long as their inputs don't change.
+        It was rolled back, or an older version of it was registered. Their runs are refused, with the reason. Nothing
+        else would show it as long as their inputs don't change.
         """
-        history = TargetHistory(target.uuid, target.ancestry(), None)
-        there, edge = {snapshot.snapshot_id for snapshot in history.ancestry.snapshots}, self.edge(self.inputs[0])
-        if there.issuperset(target.snapshots):  # No commit was taken back, so no partition's state needs to be read.
-            return frozenset()
-        marks = self.published(graph, instance, target).items()
-        gone = {key: mark for key, mark in marks if key is not None and mark and mark.snapshot_id not in there}
-        return frozenset(
+        intact, there = self.watched.intact, _ids_on_main(target)
+        if there.issuperset(target.snapshots) and intact.get(self.name) in there:
+            return frozenset()  # No commit was taken back, so no partition's state needs to be read.
+        marks = self.published(graph, instance, target)
+        if any(mark is not None and target.predates(mark) for mark in marks.values()):
+            # A run may have published since the tick began.
+            target = self.watched.catalog.open_for_ticks().find(target.table) or target
+            there = _ids_on_main(target)
+        history, edge = TargetHistory(target.uuid, target.ancestry(), None), self.edge(self.inputs[0])
+        absent = {key: mark for key, mark in marks.items() if mark is not None and mark.snapshot_id not in there}
+        gone = frozenset(
             key
-            for key, mark in gone.items()
-            if not target.predates(mark) and unexpected_change(EdgeState(edge, target=mark), history)
+            for key, mark in absent.items()
+            if key is not None and unexpected_change(EdgeState(edge, target=mark), history)
         )
+        if not gone:
+            intact[self.name] = target.head_snapshot_id()
+        return gone
 
     def published(
         self,
@@ -228,13 +238,22 @@ class WatchedInputs:
         states = self.watched.states(store, tick=tick)
         target, found = tables.get(self.consumer.table), dict[str, Backlog]()
         for tracked in self.inputs:
-            state, source = as_in_target(states[self.edge(tracked)], target), tables[tracked.table]
+            state, source = self.as_in_target(states[self.edge(tracked)], target), tables[tracked.table]
             if state.committed is not None and source.predates(state.committed):
                 # A run has consumed more since the tick began. To this tick, the table would look rolled back.
                 source = self.watched.catalog.open_for_ticks().find(tracked.table) or source
             ancestry = source.ancestry(tracked.ref)
             found[tracked.upstream] = backlog(state, table_uuid=source.uuid, ancestry=ancestry)
         return found
+
+    def as_in_target(self, state: EdgeState, target: TableMetadata | None) -> EdgeState:
+        """As the function ``as_in_target``, for a ``target`` as of the beginning of the tick."""
+        if target is None or state.target is None or not target.predates(state.target):
+            return as_in_target(state, target)
+        now = self.watched.catalog.open_for_ticks().find(target.table)
+        # If no run has published since the tick began, someone has registered an older version of the table.
+        is_gone = now is not None and now.predates(state.target)
+        return without_target(state) if is_gone else as_in_target(state, now)
 
 
 ByAsset: TypeAlias = Mapping[dg.AssetKey, WatchedInputs]
@@ -250,6 +269,10 @@ def as_in_target(state: EdgeState, target: TableMetadata | None) -> EdgeState:
     if target is None or _is_unexpected(state, target):
         return without_target(state)
     return settle(state, target_history(target, state.edge)) if taken_back(target, state.edge) else state
+
+
+def _ids_on_main(table: TableMetadata) -> set[int]:
+    return {snapshot.snapshot_id for snapshot in table.ancestry().snapshots}
 
 
 def _is_unexpected(state: EdgeState, target: TableMetadata) -> bool:

@@ -346,7 +346,7 @@ def test_a_pending_sensor_requests_each_change_once_and_replaces_the_condition(
     assert more.run_key != first.run_key
 
 
-@pytest.mark.parametrize("how", ["dropped", "created again", "rolled back"])
+@pytest.mark.parametrize("how", ["dropped", "created again", "rolled back", "an older version is registered"])
 def test_an_asset_whose_table_lost_its_rows_is_pending_though_nothing_changed_upstream(
     tables: Tables, instance: dg.DagsterInstance, how: str
 ) -> None:
@@ -357,6 +357,10 @@ def test_an_asset_whose_table_lost_its_rows_is_pending_though_nothing_changed_up
     target = tables.catalog.load("media.daily", asset="test")
     published = target.ancestry().head
     assert published is not None
+    if how == "an older version is registered":
+        tables.append(events(range(3)), "media.daily")
+        published = tables.catalog.load("media.daily", asset="test").ancestry().head
+        assert published is not None
     consume(tables, instance, target=TargetMark.at(published, target.uuid))
 
     def requested() -> int:
@@ -375,6 +379,8 @@ def test_an_asset_whose_table_lost_its_rows_is_pending_though_nothing_changed_up
         tables.catalog.client.drop_table("media.daily")
     if how == "created again":
         tables.create("daily")
+    if how == "an older version is registered":
+        tables.catalog.client.register_table("media.daily", target.metadata_location)
     assert requested() == 1
     (check,), _ = tick(defined, instance, "ips_pending")
     assert check.description.startswith("1 snapshot of playback not consumed: 1 file, 3 rows")
