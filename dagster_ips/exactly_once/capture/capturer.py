@@ -14,12 +14,13 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.history_place import Everywhere
 from dagster_ips.core.mode_decision import ModeDecision, decide_mode
 from dagster_ips.core.partials_property import PARTIALS
-from dagster_ips.core.policy import OnUnmapped
+from dagster_ips.core.policy import OnRemoved, OnUnmapped
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.target import is_older
 from dagster_ips.core.touched import LineState, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
+    DeclarationError,
     StateUnreadableError,
     TagFollowedError,
     UnknownRefError,
@@ -210,7 +211,9 @@ class Capturer:
         decision = ready.decision
         if decision.mode is Mode.INCREMENTAL:
             followed = [self._changed(each) for each in ready.inputs]
-            decision = decision.or_full(*(each.reason for each in followed if isinstance(each, StartOver)))
+            over = [each for each in followed if isinstance(each, StartOver)]
+            _require_nothing_kept(ready, over)
+            decision = decision.or_full(*(each.reason for each in over))
             if decision.mode is Mode.INCREMENTAL:
                 return decision, [each for each in followed if isinstance(each, _Read)]
         return decision, [self._everything(each, ready.request.partitions) for each in ready.inputs]
@@ -429,6 +432,23 @@ def _left_out(each: InputToCapture, state: EdgeState, mode: Mode) -> frozenset[s
         return frozenset()
     lacked = state.left_out if mode is Mode.INCREMENTAL else frozenset[str]()
     return lacked | each.tracked.slicing.left_out(state.edge.partition or "", each.line.looked.touched)
+
+
+def _require_nothing_kept(ready: ReadyToCapture, over: Sequence[StartOver]) -> None:
+    """Fail if partitions would be recomputed unasked, although results of removed rows are meant to stay.
+
+    Raises:
+        DeclarationError: they would.
+    """
+    keeping = [each.tracked.upstream for each in ready.inputs if each.tracked.policies.on_removed is OnRemoved.IGNORE]
+    for each in over if keeping else ():
+        if each.otherwise is not None:
+            raise DeclarationError(
+                asset=ready.request.consumer,
+                problem=f"{each.reason}. A recompute would drop the results of rows that were removed from "
+                f'{keeping[0]}, which stay by on_removed="ignore". Nothing was captured.',
+                remedy=f"To recompute the partitions all the same, launch a backfill of them. {each.otherwise}",
+            )
 
 
 def _division(each: InputToCapture) -> str | None:

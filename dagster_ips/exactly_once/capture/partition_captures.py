@@ -60,7 +60,10 @@ def changed_in_partitions(
     lacking = frozenset[str]().union(*[state.left_out & slicing.taken_by(key) for state, key in partitions.items()])
     if lacking:
         some = ", ".join(sorted(lacking)[:_SHOWN])
-        return StartOver(f"{tracked.upstream} had rows of {some} before Dagster had such a partition")
+        return StartOver(
+            f"{tracked.upstream} had rows of {some} before Dagster had such a partition",
+            "To avoid that, let partitions exist before their rows come: use end_offset=1, or add dynamic ones first.",
+        )
     ancestry = source.ancestry(tracked.ref)
     starts = {state: _reads_from(line, state, slicing.taken_by(key)) for state, key in partitions.items()}
     starts = _shared(_without_rolled_back(starts, source, tracked), ancestry)
@@ -85,7 +88,10 @@ def changed_in_partitions(
     taken = [taken_by_any(slicing, [partitions[s] for s in states if starts[s] == each]) for each in unique]
     whole = united(parts) if parts else ChangedFiles.nothing()
     if whole is None or not _are_apart(parts, taken, FileKeys(storage, source, slicing)):
-        return StartOver("its partitions were consumed up to different snapshots, so their changes can't be told apart")
+        return StartOver(
+            "its partitions were consumed up to different snapshots, so their changes can't be told apart",
+            "Or run them one by one, as automation does after a failed run.",
+        )
     return PartitionFiles(whole, {state.edge: start for state, start in starts.items()})
 
 

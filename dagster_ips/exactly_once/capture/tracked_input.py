@@ -72,9 +72,13 @@ class TrackedInput:
 
 @dataclass(frozen=True, slots=True)
 class StartOver:
-    """The input's policy is to recompute everything; ``reason`` says why, as part of a sentence."""
+    """Everything is to be recomputed; ``reason`` says why, as part of a sentence.
+
+    If none of the input's policies says so, ``otherwise`` is what a person can do if it mustn't be.
+    """
 
     reason: str
+    otherwise: str | None = None
 
 
 def follow(storage: Storage, state: EdgeState, source: TableMetadata, tracked: TrackedInput) -> Interval | StartOver:

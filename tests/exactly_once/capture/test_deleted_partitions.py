@@ -17,6 +17,7 @@ from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.policy import InputPolicies, OnRemoved
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import DeclarationError
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import MappedKeys
@@ -233,6 +234,18 @@ def test_nothing_is_recomputed_if_removed_rows_are_to_stay(*, is_lost: bool) -> 
         assert not any(each.is_whole for each in lives.capture(["eu", "us"]))
     else:
         assert lives.pending() == frozenset()
+    lives.teardown()
+
+
+def test_nothing_is_recomputed_without_a_person_because_rows_came_before_their_partition() -> None:
+    lives = Keeping()
+    lives.begin(made="all titles", spec=UNPARTITIONED_PARTITION_SPEC)
+    lives.rows_come([(DAYS[0], "a"), (DAYS[0], "b")])
+    lives.all_that_waits_is_run()
+    is_back(lives)
+    assert lives.pending() == {"eu", "us"}
+    with pytest.raises(DeclarationError, match="had rows of b before Dagster had such a partition"):
+        lives.capture(["eu"])
     lives.teardown()
 
 

@@ -15,9 +15,10 @@ from pyiceberg.transforms import IdentityTransform
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ownership import ASSET
+from dagster_ips.core.policy import InputPolicies, OnRemoved
 from dagster_ips.core.target import committed
 from dagster_ips.core.touched import LineState
-from dagster_ips.errors import BrokenHistoryError, PublishError
+from dagster_ips.errors import BrokenHistoryError, DeclarationError, PublishError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest, ReadyToCapture
@@ -102,6 +103,23 @@ def test_rows_that_came_and_went_between_two_looks_are_not_removed_from_a_partit
     assert plays.pending(REGIONS, "region") == {"eu", "us"}
     changes = plays.capture(plays.tracked(REGIONS, "region"), "eu", "us").files.changes
     assert (changes.row_count, changes.removed, changes.hidden) == (2, (), ())
+
+
+def test_rows_that_are_to_stay_are_not_dropped_because_partitions_were_consumed_up_to_different_snapshots(
+    plays: PlaysWithTarget,
+) -> None:
+    plays.create()
+    tracked = plays.tracked(REGIONS, "region", InputPolicies(on_removed=OnRemoved.IGNORE))
+    plays.append([{"region": "eu", "number": 1}, {"region": "us", "number": 2}])
+    for regions in (("eu", "us"), ("us",)):
+        assert plays.pending_of(tracked) == {"eu", "us"}
+        plays.compute(tracked, *regions)
+        plays.append([{"region": "eu", "number": 3}, {"region": "us", "number": 4}])
+    assert plays.pending_of(tracked) == {"eu", "us"}
+    with pytest.raises(DeclarationError, match=r"can't be told apart\. A recompute would drop"):
+        plays.capture(tracked, "eu", "us")
+    for region in ("eu", "us"):
+        assert plays.capture(tracked, region).capture.mode is Mode.INCREMENTAL
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["looked at before", "the look is lost"])
