@@ -162,12 +162,15 @@ def _consumed(
     """The snapshot up to which everything is consumed: the head, if no later snapshot changed a row."""
     if source is None:
         return None
+    target = consumer.watched.table(consumer.consumer.table, tick=tick.began)
     if completion.watch is not None:
+        if target is not None and consumer.taken_away(tick.graph, tick.instance, target):
+            return None
         by_time = completion.last_window_end is not None
         consumed = completion.watch.consumed_up_to(tracked, source, by_time=by_time)
         return consumed.snapshot_id if consumed else None
     store, edge = CursorStore(tick.instance), consumer.edge(tracked)
-    target, ancestry = consumer.watched.table(consumer.consumer.table, tick=tick.began), source.ancestry(tracked.ref)
+    ancestry = source.ancestry(tracked.ref)
     state = consumer.as_in_target(consumer.watched.states(store, tick=tick.began)[edge], target)
     if state.is_beginning or state.committed is None:
         return None

@@ -149,9 +149,9 @@ class WatchedInputs:
         watch = PartitionWatch(storage, CursorStore(instance), self.name, target, newest)
         tracked = self.consumer.tracked(graph, instance).values()
         found = frozenset[str]().union(*[watch.pending(each, tables[each.table]) for each in tracked])
-        return found | self._taken_away(graph, instance, target) if target is not None else found
+        return found | self.taken_away(graph, instance, target) if target is not None else found
 
-    def _taken_away(
+    def taken_away(
         self,
         graph: Any,  # noqa: ANN401  # as above
         instance: DagsterInstance,
