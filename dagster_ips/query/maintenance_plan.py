@@ -38,6 +38,7 @@ from dagster_ips.query.query_tree import (
     build,
     conjuncts,
     function_name,
+    is_of_one_type,
     key_expression,
     kind_of,
     operands_of,
@@ -311,6 +312,9 @@ class MaintenancePlan:
         for place in self.grouping.keys if isinstance(self.grouping, Grouping) else range(len(node.names)):
             if not self._is_exact(place):
                 problems.setdefault(f"{self._result[place].name} has a type that keys can't have")
+                continue
+            if not is_of_one_type(node, place):
+                problems.setdefault(f"{self._result[place].name} combines columns whose types differ or are unknown")
                 continue
             try:
                 for scan in scans:

@@ -343,6 +343,15 @@ def _kinds_at(node: Node, place: int) -> set[exp.DataType]:
             return set()
 
 
+def is_of_one_type(node: Node, place: int) -> bool:
+    """Whether no set operation combines columns of several types into this column; false if that is unknown.
+
+    Else values of a side may be equal in the column but not in the side, as the texts 1 and 01 beside a number.
+    """
+    kinds = {kind_of(each) for each in _kinds_at(node, place)}
+    return not kinds or (len(kinds) == 1 and None not in kinds)
+
+
 def _of_one_name(kind: exp.DataType | None) -> exp.DataType:
     """The type, whose name is the same for all strings."""
     if kind is None or kind.this in exp.DataType.TEXT_TYPES:

@@ -830,6 +830,35 @@ def test_floats_are_no_keys_and_equal_values_of_two_types_are_not_interchangeabl
     assert (step.strategy, "no chain of equalities leads" in step.reason) == (Strategy.FULL, True)
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "keys"),
+    [
+        ("i", "s", (1,)),
+        ("d", "s", (1,)),
+        ("d", "t", (1,)),
+        ("i", "nvl(s, 'x')", (1,)),
+        ("nvl(i, s)", "nvl(i, s)", (1,)),
+        ("i", "b", (0, 1)),
+        ("s", "NULL", (0, 1)),
+        ("upper(s)", "s", (0, 1)),
+    ],
+)
+@pytest.mark.parametrize("around", ["{}", "SELECT q.k, q.n FROM ({}) q JOIN x USING (n)"])
+def test_a_column_that_combines_several_types_is_no_key_as_other_values_may_become_the_same(
+    left: str, right: str, keys: tuple[int, ...], around: str
+) -> None:
+    kinds = {"i": "int", "b": "bigint", "s": "string", "d": "date", "t": "timestamp_ntz", "n": "int"}
+    query = read(around.format(f"SELECT {left} AS k, n FROM x UNION ALL SELECT {right}, n FROM y"))
+    columns = [[QueryColumn(*each) for each in kinds.items()]] * len(query.sources)
+    # As Spark has it: a text beside a number becomes a number, so that 1 and 01 are the same.
+    result = [QueryColumn("k", {"i": "bigint", "d": "timestamp"}.get(left, "string")), QueryColumn("n", "int")]
+    step = MaintenancePlan(query, columns, result).step({1: REMOVED}, known_before=frozenset())
+    assert (step.strategy, step.keys) == (Strategy.KEYS, keys)
+    alone = read(f"SELECT {left} AS k FROM x UNION ALL SELECT {right} FROM y")
+    step = MaintenancePlan(alone, columns[:2], result[:1]).step({1: REMOVED}, known_before=frozenset())
+    assert ("combines columns whose types differ" in step.reason) is (0 not in keys)
+
+
 def test_names_that_occur_in_other_words_or_texts_stay_as_they_are() -> None:
     query = read(
         "WITH q AS (SELECT * FROM {media/my-plays} WHERE s = '{no}') SELECT a FROM q JOIN media.Title USING (a)"
