@@ -540,6 +540,8 @@ LATEST = """
         (ABOVE_MEAN.format("avg(b / 2)"), ADDED, Strategy.KEYS, "AVG(`t0`.`b` / 2) depends on the order"),
         (ABOVE_MEAN.format("stddev(b)"), ADDED, Strategy.KEYS, "depends on the order"),
         (ABOVE_MEAN.format("avg(b)"), ADDED, Strategy.COMBINE, ""),
+        (ABOVE_MEAN.format("avg(CAST(b AS BIGINT))"), ADDED, Strategy.KEYS, "depends on the order"),
+        (ABOVE_MEAN.format("sum(CAST(b AS BIGINT))"), ADDED, Strategy.COMBINE, ""),
         (ABOVE_MEAN.format("sum(DISTINCT b)"), ADDED, Strategy.COMBINE, ""),
         (
             RANKED.format("PARTITION BY a ROWS 1 PRECEDING").replace("row_number()", "sum(b)"),
