@@ -53,11 +53,6 @@ class CapturedInput:
         return replace(first, edge=first.edge.line, from_exclusive=oldest)
 
     @property
-    def new_partitions(self) -> tuple[str, ...]:
-        """The partitions that are computed for the first time by a run that continues others."""
-        return tuple(each.edge.partition or "" for each in self.captures if each.is_of_new_partition)
-
-    @property
     def policies(self) -> InputPolicies:
         """What the consumer does if the input's history does more than grow."""
         return self.tracked.policies

@@ -5,7 +5,7 @@ No ``from __future__ import annotations`` here: Dagster reads ``ResourceDependen
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +14,16 @@ from pydantic import PrivateAttr
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ownership import ASSET
-from dagster_ips.core.partials_property import PARTIALS
-from dagster_ips.core.queries_property import QUERIES, queries_property, query_text_of
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
-from dagster_ips.core.table_name import namespace_of
 from dagster_ips.core.write_mode import ByQuery, Combine, OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DeclarationError, IpsError, OutputTypeError
-from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
-from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
+from dagster_ips.exactly_once.publish.publisher import Publication
+from dagster_ips.exactly_once.publish.result_publication import AssetTable, publish_result
 from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.exactly_once.snapshot_rows import current_rows
-from dagster_ips.iceberg import code_stamps, lookup_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.lookup_stamps import LookedUp
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.consumers import (
     MetadataByKey,
@@ -48,7 +44,7 @@ from dagster_ips.orchestration.declare.declarations import (
 )
 from dagster_ips.orchestration.declare.maintained_rows import MaintainedRows
 from dagster_ips.orchestration.declare.overwrite_result import Overwrite
-from dagster_ips.orchestration.declare.partition_definitions import columns_of
+from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import (
     partition_expression,
     rows_of_keys,
@@ -67,12 +63,11 @@ from dagster_ips.orchestration.run.data_versions import (
     record_versions,
 )
 from dagster_ips.orchestration.run.run_metadata import RunReport, captured_metadata, older_rows_in, run_metadata
-from dagster_ips.orchestration.run.runs import RunInputs, Runs, order_new_table
+from dagster_ips.orchestration.run.runs import RunInputs, Runs
 from dagster_ips.orchestration.run.step_try import StepTries
 from dagster_ips.orchestration.run.unreadable_inputs import reads
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.session import configure, is_frame, is_frame_class
-from dagster_ips.spark.targets import TableDescription, create_table, set_properties
 from dagster_ips.spark.writes.partials import as_read
 from dagster_ips.view import IcdcView
 
@@ -290,7 +285,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         rows = _partitions_read(context, metadata.get(context.asset_key, {}), found)
         if (running := asset_context()) is not None:
             read = self._tries.of(context.step_context).looked_up
-            read[f"{lake.name}.{table}"] = lookup_stamps.LookedUp(found, rows)
+            read[f"{lake.name}.{table}"] = LookedUp(found, rows)
             follow_head(running, found)
             record_input(context.step_context, context.asset_key, TableRead(found, found.ancestry().head, lake.storage))
         # Dagster doesn't accept input metadata for several partitions.
@@ -375,135 +370,35 @@ def _logged(context: dg.InputContext | dg.OutputContext) -> Iterator[None]:
 
 
 def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, captured: RunInputs) -> Publication:
-    run, log = context.step_context.dagster_run, context.log.info
-    lake, publisher = runs.lake, runs.publisher(run, context.asset_key, captured, log=log)
-    existing = lake.find(table)
-    # Checked before any frame is used: once other runs have published the change, the frame's input may be gone.
-    if existing is not None and (superseded := publisher.superseded(existing, captured.captures)):
-        return superseded
-    name = context.asset_key.to_user_string()
-    if existing is not None:
-        publisher.require_own(existing, captured.captures, name)
-    declared = write_mode_of(context.definition_metadata, name) or result.write_mode
-    description = description_of(context.definition_metadata).tuned_for(declared).with_property(ASSET, name)
-    result = _of_run(context, lake, result, captured)
-    result, stored = _checked(context, result, lake, existing, description, table)
-    new = sorted({key for view in captured.views.values() for key in view.captured.new_partitions})
-    if existing is not None and not new and result.changes_nothing():
-        publisher.commit_without_writing(captured.captures)
-        return Publication(existing)
-    code = code_version(context.step_context, context.asset_key)
-    description = description.with_properties(_queries(existing, code, declared))
-    result = _table_for(result, stored, existing, publisher=publisher, table=table, description=description)
-    made = code_stamps.properties(
-        existing,
-        captured.captures,
-        code,
-        declared=captured.declared,
-        replaces_all=result.replaces_all,
-        partitions=context.asset_partition_keys if context.has_asset_partitions else (),
-    )
-    made |= lookup_stamps.properties(existing, captured.looked_up, replaces_all=result.replaces_all)
-    result = replace(result, unchanged=lookup_stamps.unchanged(existing, captured.looked_up))
-    are_news = not result.replaces_all and lookup_stamps.are_news(existing, captured.looked_up)
-    publisher = replace(publisher, properties={**publisher.properties, **made}, are_news=are_news)
-    if context.has_asset_partitions:
-        target = lake.load(table, asset=name)
-        partitions = _rows_of(context, target, context.asset_partition_keys)
-        result = replace(result, partitions=partitions, new_partitions=_rows_of(context, target, new) if new else None)
-
-    def audit(branch: Branch) -> None:
-        rows = publisher.session.table(branch.sql_name)
-        run_audits(context.step_context, context.asset_key, table, as_read(rows, description.properties))
-
-    return publisher.publish(table, captured.captures, result.write, consumer=name, check=audit)
-
-
-def _of_run(context: dg.OutputContext, lake: LakeCatalog, result: Result, captured: RunInputs) -> Result:
-    """The result with what the run has read for it, and whether its author vouches for it."""
-    because = trusted_because(context.definition_metadata)
+    step, key, metadata = context.step_context, context.asset_key, context.definition_metadata
+    name, running = key.to_user_string(), asset_context()
+    because = trusted_because(metadata)
     if because is not None:
         context.add_output_metadata({"trusted, not proved by the plan": because})
     inputs = [view.change for view in captured.views.values()]
-    return replace(result, inputs=inputs, is_trusted=because is not None, storage=lake.storage)
-
-
-def _checked(  # noqa: PLR0913, PLR0917  # all are independent
-    context: dg.OutputContext,
-    result: Result,
-    lake: LakeCatalog,
-    existing: TableMetadata | None,
-    description: TableDescription,
-    table: str,
-) -> "tuple[Result, DataFrame]":
-    """The result as it is to be written, and as it is stored; what is known to be wrong is refused."""
-    name, running = context.asset_key.to_user_string(), asset_context()
-    is_one_of_several = running is not None and len(keys_of_step(running.assets_def)) > 1
-    _require_same_storage(existing, description.properties.get(PARTIALS), name)
-    columns = existing.identity_partition_columns() if existing else description.partition_by
-    # This check comes first: a frame with two columns of the same name supports no other check.
-    result = result.with_aggregates(table)
-    stored = result.as_stored
-    require_columns_fit(stored, existing, catalog=lake.name, table=table)
-    if existing is not None and result.mode is Mode.INCREMENTAL:
-        groups = {key for change in result.inputs for taken in change.taken for key in taken.keys}
-        require_rows_found(stored, result.write_mode, existing, groups=groups)
-    key_columns: tuple[str, ...] = ()
+    result = replace(result, inputs=inputs, is_trusted=because is not None)
+    declared = write_mode_of(metadata, name) or result.write_mode
+    description = description_of(metadata).tuned_for(declared).with_property(ASSET, name)
+    target = AssetTable(
+        name,
+        table,
+        description,
+        declared,
+        code_version(step, key),
+        captured.declared,
+        shares_views=running is not None and len(keys_of_step(running.assets_def)) > 1,
+    )
     if context.has_asset_partitions:
-        expression = partition_expression(context.definition_metadata)
-        key_columns = tuple(columns_of(context.asset_partitions_def, expression, asset=name).values())
-    checked = result.checked(
-        table, tuple(columns), catalog=lake.name, shares_views=is_one_of_several, key_columns=key_columns
-    )
-    return checked, stored
+        expression = partition_expression(metadata)
+        divided = partition_keys(context.asset_partitions_def, expression, step.instance, asset=name)
+        target = replace(target, divided=divided, partitions=context.asset_partition_keys)
+    publisher = runs.publisher(step.dagster_run, key, captured, log=context.log.info)
 
+    def audit(branch: Branch) -> None:
+        rows = publisher.session.table(branch.sql_name)
+        run_audits(step, key, table, as_read(rows, description.properties))
 
-def _table_for(  # noqa: PLR0913  # all are independent
-    result: Result,
-    stored: "DataFrame",
-    existing: TableMetadata | None,
-    *,
-    publisher: Publisher,
-    table: str,
-    description: TableDescription,
-) -> Result:
-    """Create the table, or have it follow ``stored``, the result as it is stored; returns the result that fits it."""
-    lake, session = publisher.catalog, publisher.session
-    if existing is None:
-        with effect(Effect.CREATE_TARGET):
-            lake.create_namespace(namespace_of(table))
-            create_table(session, lake.name, table, stored, description)
-    else:
-        if QUERIES in description.properties:
-            with effect(Effect.ALTER_TARGET):
-                set_properties(session, lake.name, table, {QUERIES: description.properties[QUERIES]})
-        followed = follow_frame(stored, lake, table)
-        result = result if isinstance(result.write_mode, Combine) else replace(result, frame=followed)
-    order_new_table(session, lake.name, table, existing, description)
-    return result
-
-
-def _queries(existing: TableMetadata | None, code: str | None, declared: WriteMode) -> dict[str, str]:
-    """Table properties that record which query ``code`` computes; empty if they say so already, or it isn't a query."""
-    properties = existing.properties if existing else {}
-    if not isinstance(declared, ByQuery) or code is None or query_text_of(properties, code) is not None:
-        return {}
-    of_rows = code_stamps.codes_of(existing) if existing else ()
-    return {QUERIES: queries_property(properties, code, declared.text, of_rows=of_rows)}
-
-
-def _require_same_storage(target: TableMetadata | None, partials: str | None, asset: str) -> None:
-    """Refuse a change of storage: readers fold a table as its own property says, so it must be true of every row."""
-    kept = target.properties.get(PARTIALS) if target else partials
-    if target is None or kept == partials:
-        return
-    wanted = "whole rows" if partials is None else "partials of other aggregates" if kept else "partials"
-    raise DeclarationError(
-        asset=asset,
-        problem=f"its table {target.table} stores {'partials' if kept else 'whole rows'}, but it declares {wanted}. "
-        "Nothing was written and nothing was consumed.",
-        remedy="Give it another table with table(...), or drop this one: the next run computes everything.",
-    )
+    return publish_result(publisher, target, result, captured.captures, looked_up=captured.looked_up, check=audit)
 
 
 def _show(context: dg.OutputContext, report: RunReport) -> None:
@@ -521,18 +416,6 @@ def _report_waiting(context: dg.OutputContext, *, behind: Sequence[str]) -> None
     why = f"this run was for {', '.join(behind)}, which had fallen behind; the new changes follow in the next run"
     context.log.info("%s was not written: %s", context.asset_key.to_user_string(), why)
     context.add_output_metadata({"summary": dg.MetadataValue.md(f"- **not written**: {escaped(why)}")})
-
-
-def _rows_of(context: dg.OutputContext, target: TableMetadata, keys: Collection[str]) -> Predicate:
-    """A condition on the target for the rows of the partitions ``keys``."""
-    return rows_of_keys(
-        target,
-        context.asset_partitions_def,
-        keys,
-        context.definition_metadata,
-        context.step_context.instance,
-        asset=context.asset_key.to_user_string(),
-    )
 
 
 def _partitions_read(

@@ -13,12 +13,12 @@ import dagster as dg
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ownership import ASSET
-from dagster_ips.core.table_name import namespace_of
 from dagster_ips.errors import DeclarationError, RemovedRowsError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_types_fit
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange
 from dagster_ips.exactly_once.publish.statement_block import Block, block
+from dagster_ips.exactly_once.publish.target_creation import create_target, order_new_target
 from dagster_ips.iceberg import code_stamps
 from dagster_ips.orchestration.declare.consumers import Consumer, MetadataByKey, capturing_consumers
 from dagster_ips.orchestration.declare.declarations import description_of
@@ -28,11 +28,11 @@ from dagster_ips.orchestration.run.cascade_tag import Running
 from dagster_ips.orchestration.run.data_versions import code_version, record_versions
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager, metadata_by_key
 from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in, run_metadata
-from dagster_ips.orchestration.run.runs import Runs, order_new_table
+from dagster_ips.orchestration.run.runs import Runs
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import removed
 from dagster_ips.spark.late import errors
-from dagster_ips.spark.targets import create_table, empty_frame
+from dagster_ips.spark.targets import empty_frame
 from dagster_ips.view import IcdcView
 
 if TYPE_CHECKING:
@@ -251,10 +251,8 @@ def _create(runs: Runs, consumer: Consumer, columns: str | None, metadata: Metad
         require_types_fit(declared, existing, catalog=runs.lake.name)
         follow_frame(declared, runs.lake, consumer.table)
     if existing is None and declared is not None:
-        with effect(Effect.CREATE_TARGET):
-            runs.lake.create_namespace(namespace_of(consumer.table))
-            create_table(session, runs.lake.name, consumer.table, declared, description)
-    order_new_table(session, runs.lake.name, consumer.table, existing, description)
+        create_target(runs.lake, session, consumer.table, declared, description)
+    order_new_target(session, runs.lake.name, consumer.table, existing, description)
 
 
 def _require_followed(table: str, change: InputChange) -> None:

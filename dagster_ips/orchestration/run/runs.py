@@ -28,21 +28,18 @@ from dagster_ips.exactly_once.capture.partition_counts import Count, counts_by_p
 from dagster_ips.exactly_once.capture.row_counts import count_rows
 from dagster_ips.exactly_once.capture.tables_together import capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
-from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.exactly_once.target_table.target_ownership import Accepted
 from dagster_ips.iceberg import cascade_stamps, event_time
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.lookup_stamps import LookedUp
-from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import owner_properties
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.declare.consumers import Consumer, without_triggers
 from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.run.cascade_tag import Running, cascade_of, is_automatic
 from dagster_ips.orchestration.watch.asset_completeness import completion_of
-from dagster_ips.spark.targets import TableDescription, order_table
 from dagster_ips.state.store import EdgeStore, UntouchedStore
 from dagster_ips.view import IcdcView
 
@@ -356,15 +353,3 @@ def _consent(tags: Mapping[str, str], asset: str) -> Consent:
         remedy = "Use the id from the error that reported the change by someone else."
         raise DeclarationError(asset=asset, problem=problem, remedy=remedy)
     return Consent(int(accept) if accept is not None else None, tags.get(TAKE_OVER_TAG))
-
-
-def order_new_table(
-    session: SparkSession, catalog: str, table: str, existing: TableMetadata | None, description: TableDescription
-) -> None:
-    """Set a new table's sort order; ``existing`` is the table before the run, None if the run created it.
-
-    A table without a snapshot counts as new: a run that is killed right after creating it leaves it without an order.
-    """
-    if description.sort_by and (existing is None or existing.head_snapshot_id() is None):
-        with effect(Effect.ORDER_TARGET):
-            order_table(session, catalog, table, description.sort_by)

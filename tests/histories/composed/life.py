@@ -293,7 +293,7 @@ class Life:
                 if why in (None, follower) or self._standing(follower)[0] != before[name][0]:
                     self._refused(follower, error, before[name], None, full=False)
             return []
-        self.coverage.captures += sum(each.captures for each in begun)
+        self.coverage.captures += sum(len(each.captures) for each in begun)
         found = [followers[each.asset] for each in begun]
         return [Held(each, self._seen(f, each), f.ended) for f, each in zip(found, begun, strict=True)]
 
@@ -427,7 +427,7 @@ class Life:
         except IpsError as error:
             self._refused(follower, error, before, None, full=full)
             return None
-        self.coverage.captures += begun.captures
+        self.coverage.captures += len(begun.captures)
         if begun.mode is Mode.FULL and not full:
             self._require_reason_to_start_over(follower, before)
         return Held(begun, self._seen(follower, begun), follower.ended)
@@ -492,9 +492,8 @@ class Life:
 
     def _is_consumed(self, begun: Begun) -> bool:
         """Whether the cursors say that the run's captures are consumed; otherwise another run's capture was."""
-        captures = [capture for each in begun.captured.values() for capture in each.captures]
-        states = self.assets.store.get_many(capture.edge for capture in captures)
-        return all(states[capture.edge].committed == capture.to_inclusive for capture in captures)
+        states = self.assets.store.get_many(capture.edge for capture in begun.captures)
+        return all(states[capture.edge].committed == capture.to_inclusive for capture in begun.captures)
 
     def _now_holds(
         self,

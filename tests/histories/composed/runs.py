@@ -12,9 +12,8 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_ips.core.capture import Mode
+from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.core.ownership import ASSET, Consent
-from dagster_ips.core.write_mode import Combine
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
@@ -24,20 +23,21 @@ from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.row_counts import count_rows
 from dagster_ips.exactly_once.capture.tables_together import capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
-from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.exactly_once.publish.publisher import Publisher
+from dagster_ips.exactly_once.publish.result_publication import AssetTable, publish_result
 from dagster_ips.exactly_once.publish.statement_block import block
+from dagster_ips.exactly_once.publish.target_creation import create_target
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg import code_stamps
 from dagster_ips.iceberg.stamps import owner_properties
 from dagster_ips.orchestration.declare.consumers import Consumer, capturing_consumers, consumers_of
 from dagster_ips.orchestration.declare.declarations import description_of, write_mode_of
-from dagster_ips.orchestration.declare.partition_mappings import rows_of_keys
+from dagster_ips.orchestration.declare.partition_definitions import partition_keys
+from dagster_ips.orchestration.declare.partition_mappings import partition_expression
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.io_manager import returned
 from dagster_ips.orchestration.run.own_sql import OwnSql
-from dagster_ips.spark.targets import create_table, empty_frame
+from dagster_ips.spark.targets import empty_frame
 from dagster_ips.view import IcdcView
 from tests.histories.composed.assets import ASSETS, COUNTED, TOGETHER, count, definitions
 from tests.support.lake import Lake
@@ -74,9 +74,9 @@ class Begun:
         return owner_properties(self.asset, next(iter(self.captured.values())).accepted.head)
 
     @property
-    def captures(self) -> int:
-        """The number of captures."""
-        return sum(len(each.captures) for each in self.captured.values())
+    def captures(self) -> list[Capture]:
+        """The captures to commit once the result is published."""
+        return [capture for each in self.captured.values() for capture in each.captures]
 
 
 @dataclass(frozen=True)
@@ -220,71 +220,49 @@ class Assets:
                 view.release()
 
     def _end(self, begun: Begun) -> bool:
-        lake, name = self.lake.catalog, begun.asset
-        made, table = self.by_name[name], f"media.{name}"
-        metadata = made.metadata_by_key[dg.AssetKey(name)]
-        captures = [capture for each in begun.captured.values() for capture in each.captures]
-        existing = lake.find(table)
-        properties = begun.owner
-        publisher = Publisher(lake, self.store, self.lake.session, begun.run_id, properties, Consent(begun.accept))
+        name, key = begun.asset, dg.AssetKey(begun.asset)
+        made, maker = self.by_name[name], self._consumers[name].maker
+        metadata = made.metadata_by_key[key]
         found = begun.returned.value if isinstance(begun.returned, dg.Output) else begun.returned
-        declared = write_mode_of(metadata, name)
-        result = returned(found, declared, dg.AssetKey(name), begun.mode, is_consumer=True)
-        changes = [view.change for view in begun.views.values()]
-        if existing is not None and publisher.superseded(existing, captures):
-            return False
-        if existing is not None:
-            publisher.require_own(existing, captures, name)
-        result = replace(result, inputs=changes, storage=lake.storage)
-        description = description_of(metadata).tuned_for(result.write_mode).with_property(ASSET, name)
-        columns = existing.identity_partition_columns() if existing else description.partition_by
-        stored = result.with_aggregates(table).as_stored
-        require_columns_fit(stored, existing, catalog=lake.name, table=table)
-        if existing is not None and result.mode is Mode.INCREMENTAL:
-            require_rows_found(stored, result.write_mode, existing)
-        result = result.checked(table, tuple(columns), catalog=lake.name, shares_views=name in TOGETHER)
-        new = sorted({key for each in begun.captured.values() for key in each.new_partitions})
-        if existing is not None and not new and result.changes_nothing():
-            publisher.commit_without_writing(captures)
-            return False
-        if existing is None:
-            with effect(Effect.CREATE_TARGET):
-                create_table(self.lake.session, lake.name, table, stored, description)
-        else:
-            followed = follow_frame(stored, lake, table)
-            result = result if isinstance(result.write_mode, Combine) else replace(result, frame=followed)
-        maker = self._consumers[name].maker
-        stamps = code_stamps.properties(
-            existing, captures, maker.code, declared=maker.declared, replaces_all=result.replaces_all
+        result = returned(found, write_mode_of(metadata, name), key, begun.mode, is_consumer=True)
+        result = replace(result, inputs=[view.change for view in begun.views.values()])
+        table = AssetTable(
+            name,
+            f"media.{name}",
+            description_of(metadata).tuned_for(result.write_mode).with_property(ASSET, name),
+            result.write_mode,
+            maker.code,
+            maker.declared,
+            shares_views=name in TOGETHER,
         )
-        publisher = replace(publisher, properties={**properties, **stamps})
         if begun.keys:
-            result = replace(
-                result,
-                partitions=self._rows_of(made, table, begun.keys),
-                new_partitions=self._rows_of(made, table, new) if new else None,
-            )
-        return bool(publisher.publish(table, captures, result.write, consumer=name).snapshots)
+            assert made.partitions_def
+            divided = partition_keys(made.partitions_def, partition_expression(metadata), self.instance, asset=name)
+            table = replace(table, divided=divided, partitions=begun.keys)
+        publication = publish_result(self._publisher(begun), table, result, begun.captures, looked_up={})
+        return bool(publication.snapshots)
 
     def _end_own_sql(self, begun: Begun) -> bool:
         """Write and publish like ``capture``."""
         lake, name, table = self.lake.catalog, begun.asset, f"media.{begun.asset}"
-        captures = [capture for each in begun.captured.values() for capture in each.captures]
         columns, statements = OWN_SQL[name]
         if lake.find(table) is None:
             description = description_of(self.by_name[name].metadata_by_key[dg.AssetKey(name)])
-            with effect(Effect.CREATE_TARGET):
-                nothing = empty_frame(self.lake.session, columns)
-                create_table(self.lake.session, lake.name, table, nothing, description.with_property(ASSET, name))
+            nothing = empty_frame(self.lake.session, columns)
+            create_target(lake, self.lake.session, table, nothing, description.with_property(ASSET, name))
         maker = self._consumers[name].maker
         code = code_stamps.properties(
-            lake.find(table), captures, maker.code, declared=maker.declared, replaces_all=False
+            lake.find(table), begun.captures, maker.code, declared=maker.declared, replaces_all=False
         )
-        properties = {**begun.owner, **code}
-        publisher = Publisher(lake, self.store, self.lake.session, begun.run_id, properties, Consent(begun.accept))
-        with block(publisher, table, captures, consumer=name, check=lambda _: None) as written:
+        publisher = self._publisher(begun)
+        publisher = replace(publisher, properties={**publisher.properties, **code})
+        with block(publisher, table, begun.captures, consumer=name, check=lambda _: None) as written:
             statements(OwnSql(self._consumers[name], begun.views, self.lake.session, written))
         return bool(written.publication and written.publication.snapshots)
+
+    def _publisher(self, begun: Begun) -> Publisher:
+        lake, consent = self.lake, Consent(begun.accept)
+        return Publisher(lake.catalog, self.store, lake.session, begun.run_id, begun.owner, consent)
 
     def _computed(self, begun: Begun) -> Any:  # noqa: ANN401  # a frame or an Overwrite
         lookups = {}
@@ -296,12 +274,6 @@ class Assets:
             return TOGETHER[begun.asset](**begun.views)
         compute = self.by_name[begun.asset].node_def.compute_fn.decorated_fn  # type: ignore[union-attr]
         return compute(**begun.views, **lookups)
-
-    def _rows_of(self, made: dg.AssetsDefinition, table: str, keys: Sequence[str]) -> Any:  # noqa: ANN401  # a condition
-        target = self.lake.catalog.load(table, asset="test")
-        assert made.partitions_def
-        metadata = made.metadata_by_key[made.key]
-        return rows_of_keys(target, made.partitions_def, keys, metadata, self.instance, asset="test")
 
     def _head(self, name: str) -> int | None:
         return self.lake.catalog.load(f"media.{name}", asset="test").head_snapshot_id()

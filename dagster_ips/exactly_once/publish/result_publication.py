@@ -1,0 +1,167 @@
+"""Publishes what an asset returned: checks it, creates its table or has it follow the frame, writes and commits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.partials_property import PARTIALS
+from dagster_ips.core.partition_keys import PartitionKeys
+from dagster_ips.core.queries_property import QUERIES, queries_property, query_text_of
+from dagster_ips.core.ranges import Predicate
+from dagster_ips.core.write_mode import ByQuery, Combine, WriteMode
+from dagster_ips.errors import DeclarationError
+from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
+from dagster_ips.exactly_once.publish.publisher import Check, Publication, Publisher, unchecked
+from dagster_ips.exactly_once.publish.result_writer import Result
+from dagster_ips.exactly_once.publish.target_creation import create_target, order_new_target
+from dagster_ips.iceberg import code_stamps, lookup_stamps
+from dagster_ips.iceberg.file_spans import column_kinds
+from dagster_ips.iceberg.lookup_stamps import LookedUp
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.spark.targets import TableDescription, set_properties
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class AssetTable:
+    """The table that an asset writes, and how the asset is declared.
+
+    ``description`` is what the table is created by. ``code`` is the asset's code version, ``declared`` as in ``Maker``.
+    ``shares_views`` is as in ``provenance``. If the asset has partitions, ``divided`` divides the table's rows among
+    them, and the run computes ``partitions``.
+    """
+
+    asset: str
+    name: str
+    description: TableDescription
+    write_mode: WriteMode
+    code: str | None
+    declared: str | None
+    shares_views: bool = False
+    divided: PartitionKeys | None = None
+    partitions: Sequence[str] = ()
+
+
+def publish_result(  # noqa: PLR0913  # all are independent
+    publisher: Publisher,
+    table: AssetTable,
+    result: Result,
+    captures: Sequence[Capture],
+    *,
+    looked_up: Mapping[str, LookedUp],
+    check: Check = unchecked,
+) -> Publication:
+    """Write ``result`` to ``table`` and publish it if ``check`` allows it; ``looked_up`` is what else it was made of.
+
+    Raises:
+        IpsError: nothing was published and nothing was consumed.
+    """
+    lake = publisher.catalog
+    existing = lake.find(table.name)
+    # Checked before any frame is used: once other runs have published the change, the frame's input may be gone.
+    if existing is not None and (superseded := publisher.superseded(existing, captures)):
+        return superseded
+    if existing is not None:
+        publisher.require_own(existing, captures, table.asset)
+    result, stored = _checked(replace(result, storage=lake.storage), table, existing, catalog=lake.name)
+    new = sorted({each.edge.partition or "" for each in captures if each.is_of_new_partition})
+    if existing is not None and not new and result.changes_nothing():
+        publisher.commit_without_writing(captures)
+        return Publication(existing)
+    stored = _created_or_followed(publisher, table, existing, stored)
+    if not isinstance(result.write_mode, Combine):
+        result = replace(result, frame=stored)
+    made = code_stamps.properties(
+        existing,
+        captures,
+        table.code,
+        declared=table.declared,
+        replaces_all=result.replaces_all,
+        partitions=table.partitions,
+    )
+    made |= lookup_stamps.properties(existing, looked_up, replaces_all=result.replaces_all)
+    result = replace(result, unchanged=lookup_stamps.unchanged(existing, looked_up))
+    are_news = not result.replaces_all and lookup_stamps.are_news(existing, looked_up)
+    publisher = replace(publisher, properties={**publisher.properties, **made}, are_news=are_news)
+    if table.divided is not None:
+        target = lake.load(table.name, asset=table.asset)
+        partitions = _rows_of(table.divided, table.partitions, target)
+        result = replace(
+            result, partitions=partitions, new_partitions=_rows_of(table.divided, new, target) if new else None
+        )
+    return publisher.publish(table.name, captures, result.write, consumer=table.asset, check=check)
+
+
+def _checked(
+    result: Result, table: AssetTable, existing: TableMetadata | None, *, catalog: str
+) -> tuple[Result, DataFrame]:
+    """The result as it is to be written, and as it is stored; what is known to be wrong is refused."""
+    _require_same_storage(existing, table.description.properties.get(PARTIALS), table.asset)
+    columns = existing.identity_partition_columns() if existing else table.description.partition_by
+    # This check comes first: a frame with two columns of the same name supports no other check.
+    result = result.with_aggregates(table.name)
+    stored = result.as_stored
+    require_columns_fit(stored, existing, catalog=catalog, table=table.name)
+    if existing is not None and result.mode is Mode.INCREMENTAL:
+        groups = {key for change in result.inputs for taken in change.taken for key in taken.keys}
+        require_rows_found(stored, result.write_mode, existing, groups=groups)
+    checked = result.checked(
+        table.name,
+        tuple(columns),
+        catalog=catalog,
+        shares_views=table.shares_views,
+        key_columns=table.divided.columns if table.divided else (),
+    )
+    return checked, stored
+
+
+def _require_same_storage(target: TableMetadata | None, partials: str | None, asset: str) -> None:
+    """Refuse a change of storage: readers fold a table as its own property says, so it must be true of every row."""
+    kept = target.properties.get(PARTIALS) if target else partials
+    if target is None or kept == partials:
+        return
+    wanted = "whole rows" if partials is None else "partials of other aggregates" if kept else "partials"
+    raise DeclarationError(
+        asset=asset,
+        problem=f"its table {target.table} stores {'partials' if kept else 'whole rows'}, but it declares {wanted}. "
+        "Nothing was written and nothing was consumed.",
+        remedy="Give it another table with table(...), or drop this one: the next run computes everything.",
+    )
+
+
+def _created_or_followed(
+    publisher: Publisher, table: AssetTable, existing: TableMetadata | None, stored: DataFrame
+) -> DataFrame:
+    """Create the table for rows like ``stored``, or have it follow them; returns them in the form that fits it."""
+    lake, session = publisher.catalog, publisher.session
+    queries = _queries(existing, table.code, table.write_mode)
+    description = table.description.with_properties(queries)
+    if existing is None:
+        create_target(lake, session, table.name, stored, description)
+    else:
+        if queries:
+            with effect(Effect.ALTER_TARGET):
+                set_properties(session, lake.name, table.name, queries)
+        stored = follow_frame(stored, lake, table.name)
+    order_new_target(session, lake.name, table.name, existing, description)
+    return stored
+
+
+def _queries(existing: TableMetadata | None, code: str | None, declared: WriteMode) -> dict[str, str]:
+    """Table properties that record which query ``code`` computes; empty if they say so already, or it isn't a query."""
+    properties = existing.properties if existing else {}
+    if not isinstance(declared, ByQuery) or code is None or query_text_of(properties, code) is not None:
+        return {}
+    of_rows = code_stamps.codes_of(existing) if existing else ()
+    return {QUERIES: queries_property(properties, code, declared.text, of_rows=of_rows)}
+
+
+def _rows_of(divided: PartitionKeys, keys: Collection[str], target: TableMetadata) -> Predicate:
+    """A condition on the target for the rows of the partitions ``keys``."""
+    return divided.predicate(keys, column_kinds(target, divided.columns))
