@@ -17,7 +17,7 @@ from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
-from dagster_ips.view import IcdcView
+from dagster_ips.run_view import RunView
 from tests.support.memory_store import MemoryEdgeStore
 
 NAME = "lake"
@@ -73,8 +73,8 @@ class Consumer:
         self._capturer.store.set(EdgeState(edge, committed=mark, number=self._capturer.store.get(edge).number + 1))
         return head.snapshot_id
 
-    def view(self) -> IcdcView:
+    def view(self) -> RunView:
         """Capture what changed, as a view with frames."""
         if self.session is None:
             raise ValueError(self.table, "is followed without Spark")
-        return IcdcView(self.capture(), self.session, NAME)
+        return RunView(self.capture(), self.session, NAME)

@@ -15,7 +15,7 @@ from pyiceberg.types import LongType
 from pyspark.sql import DataFrame
 
 from dagster_ips.core.ranges import ChangeRange, RangeKind
-from dagster_ips.view import IcdcView
+from dagster_ips.run_view import RunView
 from tests.histories.table import Field
 from tests.histories.time_travel import Row, Rows, Schema, Written, difference
 
@@ -75,7 +75,7 @@ class Truth:
         return tuple(_transformed(transform, row[place]) for transform, place in self.partition_fields)
 
 
-def frames(view: IcdcView, truth: Truth) -> dict[str, DataFrame]:
+def frames(view: RunView, truth: Truth) -> dict[str, DataFrame]:
     """Every frame of the view that the checks use."""
     found = {
         "changes": view.changes,
@@ -96,7 +96,7 @@ def frames(view: IcdcView, truth: Truth) -> dict[str, DataFrame]:
     return found
 
 
-def narrow_frames(view: IcdcView, keys: Sequence[str]) -> dict[str, DataFrame]:
+def narrow_frames(view: RunView, keys: Sequence[str]) -> dict[str, DataFrame]:
     """What came and what went, of a view whose reader needs only the columns ``keys``."""
     view.loses_rows(keys)
     names = [f"`{key}`" for key in keys]

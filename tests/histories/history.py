@@ -26,7 +26,7 @@ from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
-from dagster_ips.view import IcdcView
+from dagster_ips.run_view import RunView
 from tests.histories.checks import Truth, WrongCaptureError, check_frames, check_range, frames, narrow_frames, ranged
 from tests.histories.handmade import manifests_of
 from tests.histories.operations import apply
@@ -256,7 +256,7 @@ class History:
 
     def _check(self, captured: CapturedInput, state: EdgeState) -> Truth:
         """Check every frame and range; returns what time travel shows."""
-        view = IcdcView(captured, self.lake.session, "lake")
+        view = RunView(captured, self.lake.session, "lake")
         to = captured.capture.to_inclusive.snapshot_id if captured.capture.to_inclusive else None
         _require("captured up to the head", to, self.table.head)
         is_full = captured.capture.mode is Mode.FULL

@@ -23,6 +23,7 @@ from dagster_ips.errors import DuplicateKeysError, FragmentOverwriteError, IpsEr
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.exactly_once.publish.result_writer import Result
+from dagster_ips.run_view import RunView
 from dagster_ips.spark.targets import TableDescription, create_table
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.view import IcdcView
@@ -344,7 +345,7 @@ class Target:
             WrongCaptureError: the table differs from a recompute, or a run was refused wrongly or left traces.
         """
         before, state = self._refs(), store.get(captured.capture.edge)
-        view = IcdcView(captured, self.source.lake.session, "lake", weighs_live_rows=True)
+        view = RunView(captured, self.source.lake.session, "lake", weighs_live_rows=True)
         try:
             wrote = self._write(view, captured, store)
         except IpsError as error:
@@ -364,7 +365,7 @@ class Target:
         self._check(expected)
         return captured.capture.mode.value if wrote else NOTHING
 
-    def _write(self, view: IcdcView, captured: CapturedInput, store: EdgeStore) -> bool:
+    def _write(self, view: RunView, captured: CapturedInput, store: EdgeStore) -> bool:
         """Write as ``IcdcIOManager`` does; returns whether something was published."""
         lake = self.source.lake
         frame, write_mode = self.kind.write(view, self.names)

@@ -26,8 +26,8 @@ from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.exactly_once.publish.result_writer import Result
+from dagster_ips.run_view import RunView
 from dagster_ips.spark.targets import TableDescription, create_table
-from dagster_ips.view import IcdcView
 from tests.support.lake import Lake
 from tests.support.memory_store import MemoryEdgeStore
 from tests.support.pipeline import materialize
@@ -43,7 +43,7 @@ class Consumer:
         self,
         lake: Lake,
         mode: WriteMode,
-        take: Callable[[IcdcView], DataFrame],
+        take: Callable[[RunView], DataFrame],
         *,
         target: str = "out",
         partition_by: Sequence[str] = (),
@@ -52,11 +52,11 @@ class Consumer:
         self.description = TableDescription(partition_by)
         self.store = MemoryEdgeStore()
 
-    def view(self) -> IcdcView:
+    def view(self) -> RunView:
         inputs = [TrackedInput("up", "media.up")]
         capturer = Capturer(self.lake.catalog, self.store)
         captured = capturer.capture(CaptureRequest("out", inputs, target=self.target), run_id=uuid.uuid4().hex)
-        return IcdcView(captured[0], self.lake.session, "lake")
+        return RunView(captured[0], self.lake.session, "lake")
 
     def skip(self) -> None:
         """Consume the current rows without reading them."""
@@ -76,7 +76,7 @@ class Consumer:
         return sorted(self.lake.rows(self.target).elements(), key=repr)
 
 
-def counts(column: str) -> Callable[[IcdcView], DataFrame]:
+def counts(column: str) -> Callable[[RunView], DataFrame]:
     return lambda up: up.affected(column).groupBy(column).agg(F.count("*").alias("n"))
 
 
@@ -203,7 +203,7 @@ def test_a_table_whose_name_has_a_dot_is_read_and_written_as_any_other(
     lake.sql("CREATE TABLE lake.media.`my.table` (id int) USING iceberg")
 
     @dg.asset(ins={"up": ips.incremental()}, metadata=ips.append() | ips.table("media.`my.copy`"))
-    def copy(up: ips.IcdcView) -> DataFrame:
+    def copy(up: ips.RunView) -> DataFrame:
         return up.added
 
     up = ips.iceberg_asset("up", table="media.`my.table`")

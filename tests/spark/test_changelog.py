@@ -15,7 +15,7 @@ from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.local_spark.connect_server import ConnectServer
-from dagster_ips.view import IcdcView
+from dagster_ips.run_view import RunView
 from tests.support.lake import Lake
 from tests.support.memory_store import MemoryEdgeStore
 from tests.support.spark_requests import watched
@@ -45,7 +45,7 @@ class Rewritten:
         self._store.set(self._store.get(Edge("consumer", "values")).with_committed(first.capture, None))
         for statement in statements or (f"INSERT OVERWRITE lake.media.values VALUES {OTHERS}",):
             lake.sql(statement).collect()
-        self.view = IcdcView(self._capture(), lake.session, "lake")
+        self.view = RunView(self._capture(), lake.session, "lake")
 
     def _capture(self) -> Any:  # noqa: ANN401  # a CapturedInput
         tracked = TrackedInput("values", "media.values")

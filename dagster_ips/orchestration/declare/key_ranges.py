@@ -9,7 +9,7 @@ from operator import and_, or_
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import Predicate
-from dagster_ips.view import IcdcView
+from dagster_ips.run_view import RunView
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ChangedColumn:
     """The column ``name`` of the rows that came to a source, or of those that went."""
 
-    view: IcdcView
+    view: RunView
     name: str
     has_come: bool
 

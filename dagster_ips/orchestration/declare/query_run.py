@@ -35,10 +35,10 @@ from dagster_ips.query.query_text import Query
 from dagster_ips.query.refresh_choice import PastRefresh, Refresh, SourceSize, share_of_rows, why_full_is_cheaper
 from dagster_ips.query.spark_dialect import UnsupportedError, in_spark, written_again
 from dagster_ips.query.top_grouping import Grouping
+from dagster_ips.run_view import RunView
 from dagster_ips.spark.plans import are_alike
 from dagster_ips.spark.queries import query_over, types_of
 from dagster_ips.spark.writes.group_parts import Aggregates
-from dagster_ips.view import IcdcView
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -53,7 +53,7 @@ class QueryRun:
     asset: str
     query: Query
     refresh: Refresh
-    views: Sequence[IcdcView]
+    views: Sequence[RunView]
     past: Callable[[], Sequence[PastRefresh]]
     _names_of: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -409,7 +409,7 @@ class QueryRun:
         return [name for name in self._read(source) if name.lower() in self.query.compared_columns]
 
 
-def _shown(view: IcdcView, rows: DataFrame) -> DataFrame:
+def _shown(view: RunView, rows: DataFrame) -> DataFrame:
     """``rows`` of a view without the hidden columns that the table of another query has."""
     hidden = set(view.columns) - set(shown(view.columns))
     return rows.drop(*hidden) if hidden else rows

@@ -19,7 +19,7 @@ from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.declare.declarations import WRITE, digest_of, incremental
 from dagster_ips.orchestration.declare.declarations import table as its_table
 from dagster_ips.orchestration.declare.maintained_rows import IS_BEST, REFRESH, WHY_NOT_BETTER, MaintainedRows
-from dagster_ips.view import IcdcView
+from dagster_ips.run_view import RunView
 
 if TYPE_CHECKING:
     from dagster_ips.orchestration.declare import past_refreshes, query_run
@@ -131,7 +131,7 @@ def sql_asset(  # noqa: PLR0913  # independent parameters
         code = context.assets_def.code_versions_by_key.get(context.asset_key)
         return past_refreshes.past_refreshes(context.instance, context.asset_key, code)
 
-    def maintained(**views: IcdcView) -> dg.Output[MaintainedRows]:
+    def maintained(**views: RunView) -> dg.Output[MaintainedRows]:
         run = query_run.QueryRun(name, query, policy, [views[each] for each in inputs], past)
         found, step = run.result()
         return dg.Output(found, metadata=_shown(run, step, upstreams))

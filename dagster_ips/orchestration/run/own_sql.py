@@ -29,6 +29,7 @@ from dagster_ips.orchestration.run.data_versions import code_version, record_ver
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager, metadata_by_key
 from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in, run_metadata
 from dagster_ips.orchestration.run.runs import Runs
+from dagster_ips.run_view import RunView
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import removed
 from dagster_ips.spark.late import errors
@@ -52,7 +53,7 @@ class OwnSql:
     """
 
     consumer: Consumer
-    views: Mapping[str, IcdcView]
+    views: Mapping[str, RunView]
     session: SparkSession
     _block: Block
 
@@ -105,7 +106,7 @@ class OwnSql:
         upstream, frame = found.groups()
         return self._view(upstream).as_sql(_FRAMES[frame]) if frame else self.target
 
-    def _view(self, upstream: str | None) -> IcdcView:
+    def _view(self, upstream: str | None) -> RunView:
         views = dict(self.views)
         if upstream is None and len(views) == 1:
             (upstream,) = views

@@ -26,10 +26,10 @@ from dagster_ips.orchestration.declare.declarations import table_of, write_mode_
 from dagster_ips.orchestration.declare.partition_mappings import rows_of_keys, slicing
 from dagster_ips.orchestration.run.data_versions import input_version
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager, in_form, returned
+from dagster_ips.run_view import RunView
 from dagster_ips.spark.session import configure
 from dagster_ips.spark.writes.group_parts import Aggregates
 from dagster_ips.spark.writes.merge import latest_rows
-from dagster_ips.view import IcdcView
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame, SparkSession
@@ -67,7 +67,7 @@ class Recomputed:
 
     frame: DataFrame
     write_mode: WriteMode
-    views: Sequence[IcdcView]
+    views: Sequence[RunView]
     lookups: Mapping[str, str]
 
     @property
@@ -110,7 +110,7 @@ def recompute(asset: Asset, part: ClaimedPart, manager: IcdcIOManager, around: S
     consumer, lake = asset.consumer, around.lake
     session = manager.session()
     names = list(consumer.inputs)
-    views = {name: IcdcView(each, session, lake.name) for name, each in zip(names, part.inputs, strict=True)}
+    views = {name: RunView(each, session, lake.name) for name, each in zip(names, part.inputs, strict=True)}
     values: dict[str, Any] = {}
     lookups: dict[str, str] = {}
     for name, declared in asset.definition.node_def.input_dict.items():

@@ -32,7 +32,7 @@ from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.platform.table_metadata import table_metadata
 from dagster_ips.orchestration.run.cascade_tag import links
 from dagster_ips.orchestration.run.runs import RunInputs
-from dagster_ips.view import IcdcView
+from dagster_ips.run_view import RunView
 
 _MOST_PARTITIONS = 50
 
@@ -50,7 +50,7 @@ class RunReport:
     staged: StagedRun | None = None
 
     @property
-    def views(self) -> Mapping[str, IcdcView]:
+    def views(self) -> Mapping[str, RunView]:
         """What the asset read."""
         return self.captured.views
 
@@ -125,7 +125,7 @@ def _sentence(report: RunReport) -> str:
     return "\n".join(f"- {part}" for part in parts)
 
 
-def _consumed(name: str, view: IcdcView) -> str:
+def _consumed(name: str, view: RunView) -> str:
     stats, head = view.stats, view.captured.head
     if head is None:
         return f"**{name}** has no snapshot yet"
@@ -192,7 +192,7 @@ def _origins(report: RunReport) -> dict[str, Any]:
     return shown
 
 
-def _tables(views: Mapping[str, IcdcView]) -> dict[str, Any]:
+def _tables(views: Mapping[str, RunView]) -> dict[str, Any]:
     """Tables of the values and partitions that changed; none for inputs read in mode ``full``, where everything did."""
     changed = {name: view for name, view in views.items() if view.mode is Mode.INCREMENTAL and not view.is_empty}
     ranges = [

@@ -40,8 +40,8 @@ from dagster_ips.orchestration.declare.consumers import Consumer, without_trigge
 from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.run.cascade_tag import Running, cascade_of, is_automatic
 from dagster_ips.orchestration.watch.asset_completeness import completion_of
+from dagster_ips.run_view import RunView
 from dagster_ips.state.store import EdgeStore, UntouchedStore
-from dagster_ips.view import IcdcView
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import SparkSession
@@ -69,7 +69,7 @@ class RunInputs:
     ``looked_up`` are the tables that were read beside the views, as they were then. ``declared`` is as in ``Maker``.
     """
 
-    views: Mapping[str, IcdcView] = field(default_factory=dict)
+    views: Mapping[str, RunView] = field(default_factory=dict)
     seconds: float = 0.0
     cascade: Cascade = field(default_factory=Cascade)
     valid_through: dt.datetime | None = None
@@ -143,7 +143,7 @@ class Runs:
         self._require_unmoved(consumer)  # If so, the cursors that were read in between hold for the branches, too.
         session = self.session()
         views = {
-            name: IcdcView(found, session, self.lake.name, weighs_live_rows=consumer.weighs_live_rows)
+            name: RunView(found, session, self.lake.name, weighs_live_rows=consumer.weighs_live_rows)
             for name, found in zip(consumer.inputs, captured, strict=True)
         }
         for name, view in views.items():
@@ -213,7 +213,7 @@ class Runs:
         return Publisher(self.lake, self.store, self.session(), run.run_id, properties, consent, tell)
 
     def _captured(
-        self, consumer: Consumer, running: Running, views: Mapping[str, IcdcView], started: float, lake: LakeCatalog
+        self, consumer: Consumer, running: Running, views: Mapping[str, RunView], started: float, lake: LakeCatalog
     ) -> RunInputs:
         graph = running.job_def.asset_layer.asset_graph
         if missing := without_triggers(consumer.key, graph):
@@ -296,11 +296,11 @@ def _views_of_tables(
     catalog: str,
     *,
     weighs_live_rows: bool,
-) -> dict[str, dict[str, IcdcView]]:
+) -> dict[str, dict[str, RunView]]:
     """Each consumer's views, by input; a frame taken from one view of an input counts as taken from all of them."""
     first = next(iter(captured.values()))
     read = {
-        name: IcdcView(found, session, catalog, weighs_live_rows=weighs_live_rows)
+        name: RunView(found, session, catalog, weighs_live_rows=weighs_live_rows)
         for name, found in zip(inputs, first, strict=True)
     }
     return {

@@ -20,7 +20,7 @@ from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
 from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import SameKeys
-from dagster_ips.view import IcdcView
+from dagster_ips.run_view import RunView
 from tests.support.lake import Lake, events
 from tests.support.memory_store import MemoryEdgeStore
 from tests.support.partitioned import DAYS, key
@@ -52,7 +52,7 @@ class Runs:
         return captured
 
     def publish(self, captured: CapturedInput) -> Publication:
-        view = IcdcView(captured, self.lake.session, "lake")
+        view = RunView(captured, self.lake.session, "lake")
         result = Result(view.added, Append(), captured.capture.mode, [view.change], partitions=captured.rows)
         publisher = Publisher(self.lake.catalog, self.store, self.lake.session, captured.capture.run_id)
         return publisher.publish("media.out", captured.captures, result.write, consumer="out")

@@ -21,9 +21,9 @@ from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish import publisher as publishing
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.run_view import RunView
 from dagster_ips.spark.branches import Branch
 from dagster_ips.state.store import EdgeStore
-from dagster_ips.view import IcdcView
 from tests.support.backends import on_every_backend
 from tests.support.lake import Lake, events
 from tests.support.memory_store import MemoryEdgeStore
@@ -48,7 +48,7 @@ class Runs:
 
     def publish(self, captured: CapturedInput, session: SparkSession | None = None) -> Publication:
         session = session or self.lake.session
-        frame = IcdcView(captured, session, "lake").added
+        frame = RunView(captured, session, "lake").added
         return Publisher(self.lake.catalog, self.store, session, captured.capture.run_id).publish(
             "media.out", [captured.capture], lambda branch, _: frame.writeTo(branch.sql_name).append(), consumer="out"
         )
@@ -64,7 +64,7 @@ class Runs:
 
     def publish_while(self, captured: CapturedInput, *happen: Callable[[Branch], None]) -> Publication:
         """Publish; after the rows were written, one of these happens each time."""
-        frame, left = IcdcView(captured, self.lake.session, "lake").added, list(happen)
+        frame, left = RunView(captured, self.lake.session, "lake").added, list(happen)
 
         def write(branch: Branch, _: object) -> None:
             frame.writeTo(branch.sql_name).append()

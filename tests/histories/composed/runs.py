@@ -37,8 +37,8 @@ from dagster_ips.orchestration.declare.partition_mappings import partition_expre
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.io_manager import returned
 from dagster_ips.orchestration.run.own_sql import OwnSql
+from dagster_ips.run_view import RunView
 from dagster_ips.spark.targets import empty_frame
-from dagster_ips.view import IcdcView
 from tests.histories.composed.assets import ASSETS, COUNTED, TOGETHER, count, definitions
 from tests.support.lake import Lake
 from tests.support.partitioned import SENSOR
@@ -56,7 +56,7 @@ class Begun:
 
     asset: str
     captured: Mapping[str, CapturedInput]
-    views: Mapping[str, IcdcView]
+    views: Mapping[str, RunView]
     looked_up: Mapping[str, int | None]
     run_id: str
     keys: tuple[str, ...]
@@ -169,7 +169,7 @@ class Assets:
             run_id=run_id,
         )
         views = {
-            name: IcdcView(found, self.lake.session, self.lake.catalog.name, weighs_live_rows=consumer.weighs_live_rows)
+            name: RunView(found, self.lake.session, self.lake.catalog.name, weighs_live_rows=consumer.weighs_live_rows)
             for name, found in zip(inputs, captured, strict=True)
         }
         for found in captured:
@@ -193,7 +193,7 @@ class Assets:
         captured = capture_together(Capturer(self.lake.catalog, self.store), requests, run_id=run_id)
         weighs = any(each.weighs_live_rows for each in consumers)
         first = next(iter(captured.values()))
-        views = [IcdcView(found, self.lake.session, self.lake.catalog.name, weighs_live_rows=weighs) for found in first]
+        views = [RunView(found, self.lake.session, self.lake.catalog.name, weighs_live_rows=weighs) for found in first]
         begun = [
             Begun(
                 name,

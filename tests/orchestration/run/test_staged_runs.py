@@ -9,7 +9,7 @@ from typing import Any, cast
 from dagster_ips.core.retention import Retention
 from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.run.runs import RunInputs, Runs
-from dagster_ips.view import IcdcView
+from dagster_ips.run_view import RunView
 from tests.iceberg.sources import Source, numbered
 
 
@@ -26,7 +26,7 @@ def test_a_staged_run_keeps_the_tables_that_other_staged_runs_read(tmp_path: Pat
         raise AssertionError
 
     runs = Runs(source.lake, source.store, session, "ips", Retention(keep_last=1))
-    views = {"playback": cast("IcdcView", SimpleNamespace(captured=done))}
+    views = {"playback": cast("RunView", SimpleNamespace(captured=done))}
     runs.staged_for(StagedRun("planned1", "daily", {})).drop_old_tables(RunInputs(views))
     assert source.lake.find(at_work.capture.icdc_table) is not None
     runs.drop_old_tables(RunInputs(views))
