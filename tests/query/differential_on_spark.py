@@ -121,10 +121,14 @@ def _literal(value: object) -> str:
     return "NULL" if value is None else repr(value)
 
 
-def resolves(lake: Lake, text: str) -> bool:
-    """Whether Spark can resolve the query."""
+def name_tables(lake: Lake) -> None:
+    """Give the tables the names that queries use, with the columns that they have now."""
     for table in TABLES:
         lake.sql(f"SELECT * FROM lake.media.{table}").createOrReplaceTempView(table)
+
+
+def resolves(lake: Lake, text: str) -> bool:
+    """Whether Spark can resolve the query over the tables as they were named last."""
     try:
         lake.sql(text).schema  # noqa: B018  # makes Spark resolve it
     except AnalysisException:
@@ -156,6 +160,7 @@ def run(  # noqa: PLR0913  # none belong together
         sources = [ChangingTable(lake, name, random) for name in TABLES]
         for source in sources:
             source.create()
+        name_tables(lake)
         texts = dict[str, str]()
         while len(texts) < min(AT_ONCE, queries - first):
             text = Queries(random).query()
@@ -167,6 +172,7 @@ def run(  # noqa: PLR0913  # none belong together
             changing = random.sample(sources, random.choice([1, 1, 1, 2, 3]))
             changed = [f"{each.change()} {each.name}" for each in changing for _ in range(random.choice([1, 1, 2]))]
             found.statements.update(each.rpartition(" ")[0] for each in changed)
+            name_tables(lake)
             reached = [name for name, text in texts.items() if any(each.name in text for each in changing)]
             tables.follow([name for name in reached if resolves(lake, texts[name])], f"{changed}; seed {seed}")
             if is_told:
