@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from dagster_ips.cli.main import main
 from tests.support.lake import Event, Lake
 from tests.support.partitioned import DAYS, SENSOR, run
+from tests.support.ticks import tick
 
 PARTITION_TAGS = ("partition", "asset_partition_range_start", "asset_partition_range_end")
 
@@ -55,12 +56,9 @@ class BackfilledPipeline(ABC):
     def follow(self) -> list[tuple[str, ...]]:
         """Run what automation requests until nothing is pending."""
         definitions = self.definitions
-        repository = definitions.get_repository_def()
-        (sensor,) = [s for s in repository.sensor_defs if isinstance(s, dg.AutomationConditionSensorDefinition)]
         job, runs = definitions.resolve_implicit_global_asset_job_def(), []
         while True:
-            context = dg.build_sensor_context(self.instance, cursor=self._cursor, repository_def=repository)
-            data = sensor.evaluate_tick(context)
+            data = tick(definitions, self.instance, cursor=self._cursor)
             self._cursor = data.cursor
             if not data.run_requests:
                 return runs

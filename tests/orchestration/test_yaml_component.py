@@ -14,6 +14,7 @@ import pytest
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.yaml_component import ExampleScaffolder
+from tests.support.ticks import tick
 
 DECLARED = """
 type: dagster_ips.IcebergTablesComponent
@@ -154,10 +155,9 @@ def test_a_sensor_and_a_proof_that_a_component_loads_know_their_asset(
     (folder / "more").mkdir()
     (folder / "more" / "defs.yaml").write_text("type: dagster.DefsFolderComponent\n")
     (folder / "more" / "sensor_and_proof.py").write_text(SENSOR_AND_PROOF)
-    repository = loaded(project).get_repository_def()
-    with dg.build_sensor_context(instance, repository_def=repository, sensor_name="hourly") as context:
-        assert repository.get_sensor_def("hourly").evaluate_tick(context).skip_message == "Nothing new is pending."
-    graph = repository.asset_graph
+    definitions = loaded(project)
+    assert tick(definitions, instance, "hourly").skip_message == "Nothing new is pending."
+    graph = definitions.resolve_asset_graph()
     assert graph.get(dg.AssetKey("playback_daily")).automation_condition is None
     proof = graph.assets_def_for_key(dg.AssetCheckKey(dg.AssetKey("playback_daily"), "proof"))
     assert proof.required_resource_keys == {"io_manager"}

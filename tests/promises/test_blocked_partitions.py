@@ -11,6 +11,7 @@ from dagster_ips.core import retry
 from dagster_ips.orchestration.watch.pending_checks import PENDING_SENSOR
 from tests.support.lake import Lake, events
 from tests.support.partitioned import DAYS, expected_day, key, partitioned
+from tests.support.ticks import tick
 
 BAD = key(3)
 
@@ -31,12 +32,9 @@ def follow(
     definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None
 ) -> tuple[list[str], str | None]:
     """Run ``fussy`` until no more runs are requested: the partitions of each run, and the cursor."""
-    repository = definitions.get_repository_def()
-    sensor = repository.get_sensor_def("ips_automation")
     job, runs = definitions.resolve_implicit_global_asset_job_def(), []
     while True:
-        context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
-        data = sensor.evaluate_tick(context)
+        data = tick(definitions, instance, cursor=cursor)
         cursor = data.cursor
         requests = [each for each in data.run_requests or () if fussy.key in (each.asset_selection or ())]
         if not requests:
@@ -70,8 +68,7 @@ def test_the_pending_check_names_partitions_whose_last_run_failed_as_long_as_the
                 tags={f"dagster/asset_partition_range_{end}": key for end, key in ends},
                 raise_on_error=False,
             )
-        with dg.build_sensor_context(instance=instance, definitions=definitions) as context:
-            found = definitions.resolve_sensor_def(PENDING_SENSOR).evaluate_tick(context).asset_events
+        found = tick(definitions, instance, PENDING_SENSOR).asset_events
         (check,) = [each for each in found if each.asset_key == fussy.key]
         assert isinstance(check, dg.AssetCheckEvaluation)
         return check

@@ -15,6 +15,7 @@ from dagster_ips.orchestration.run.cascade_tag import CASCADE_TAG
 from tests.support.daemon import Daemon
 from tests.support.lake import Lake, events
 from tests.support.pipeline import expected_agg, materialize, pipeline
+from tests.support.ticks import tick
 
 AGG = Edge("agg", "daily")
 LONGEST_SECONDS = 300
@@ -24,9 +25,7 @@ def requested(
     definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None
 ) -> tuple[list[set[str]], str | None]:
     """The assets of each run that a tick requests, and the cursor for the next."""
-    repository = definitions.get_repository_def()
-    context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
-    data = repository.get_sensor_def("ips_automation").evaluate_tick(context)
+    data = tick(definitions, instance, cursor=cursor)
     return [
         {key.to_user_string() for key in each.asset_selection or ()} for each in data.run_requests or ()
     ], data.cursor

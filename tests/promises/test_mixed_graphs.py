@@ -22,6 +22,7 @@ from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Lake, events
 from tests.support.partitioned import SENSOR
 from tests.support.pipeline import agg, daily, expected_agg, expected_daily, materialize
+from tests.support.ticks import requested, tick
 
 PLAYBACK = ips.iceberg_asset("playback", table="media.playback")
 Asset = dg.AssetsDefinition | dg.AssetSpec | dg.SourceAsset
@@ -45,12 +46,6 @@ def run_with_checks(defs: dg.Definitions, instance: dg.DagsterInstance, *assets:
     selection = dg.AssetSelection.assets(*assets)
     merged = dg.Definitions.merge(defs, dg.Definitions(jobs=[dg.define_asset_job("some", selection)]))
     return merged.resolve_job_def("some").execute_in_process(instance=instance, raise_on_error=False)
-
-
-def requested(defs: dg.Definitions, instance: dg.DagsterInstance, cursor: object = None) -> tuple[set[str], object]:
-    """What the next tick requests."""
-    result = dg.evaluate_automation_conditions(defs, instance, cursor=cursor)  # type: ignore[arg-type]
-    return {r.key.to_user_string() for r in result.results if result.get_num_requested(r.key)}, result.cursor
 
 
 def number(instance: dg.DagsterInstance, consumer: str, upstream: str) -> int:
@@ -291,9 +286,7 @@ def test_a_run_that_finds_no_change_keeps_an_asset_fresh_by_its_freshness_policy
             return asyncio.run(found)
 
     def look() -> None:
-        repository = defs.get_repository_def()
-        context = dg.build_sensor_context(instance, repository_def=repository, cursor=cursors.get("outside"))
-        data = repository.get_sensor_def("ips_outside_tables").evaluate_tick(context)
+        data = tick(defs, instance, "ips_outside_tables", cursors.get("outside"))
         cursors["outside"] = data.cursor or ""
         for event in data.asset_events:
             instance.report_runless_asset_event(event)

@@ -16,6 +16,7 @@ from dagster_ips.orchestration.watch.pending_checks import PENDING_SENSOR
 from tests.support.lake import Lake, events
 from tests.support.partitioned import DAYS, SENSOR, partitioned, run
 from tests.support.pipeline import materialize, pipeline
+from tests.support.ticks import tick
 from tests.support.variants import mostly_slow
 
 FULL = {"dagster_ips/mode": "full"}
@@ -56,8 +57,7 @@ def shown(result: dg.ExecuteInProcessResult) -> list[str]:
 
 
 def check_says(defs: dg.Definitions, instance: dg.DagsterInstance) -> tuple[bool, str]:
-    with dg.build_sensor_context(instance=instance, definitions=defs) as context:
-        events = defs.resolve_sensor_def(PENDING_SENSOR).evaluate_tick(context).asset_events
+    events = tick(defs, instance, PENDING_SENSOR).asset_events
     (found,) = [each for each in events if each.asset_key == dg.AssetKey("coded")]
     assert isinstance(found, dg.AssetCheckEvaluation)
     assert found.check_name == PENDING_CHECK

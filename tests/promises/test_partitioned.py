@@ -21,6 +21,7 @@ from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import FIRST_DAY, Event, Lake, events
 from tests.support.partitioned import DAYS, SENSOR, expected_day, expected_week, follow, key, partitioned, run
 from tests.support.pipeline import expected_agg
+from tests.support.ticks import tick
 
 
 def days(*numbers: int, first_id: int = 0) -> list[Event]:
@@ -318,9 +319,7 @@ def test_the_command_line_shows_pending_partitions_and_refuses_to_reset_them(
     lake.create_playback(days(0, 1))
     definitions = partitioned(lake.folder, lake.spark_folder)
     run(definitions, instance, "day", key(0))
-    repository = definitions.get_repository_def()
-    (sensor,) = [s for s in repository.sensor_defs if isinstance(s, dg.AutomationConditionSensorDefinition)]
-    sensor.evaluate_tick(dg.build_sensor_context(instance, repository_def=repository))
+    tick(definitions, instance)
 
     shown = CliRunner().invoke(main, ["status", "day", "-f", str(file)], catch_exceptions=False)
     refused = CliRunner().invoke(main, ["reset", "day", "--why", "x", "-f", str(file)])

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame
 import dagster_ips as ips
 from dagster_ips.orchestration.run.runs import Runs
 from dagster_ips.orchestration.watch.outside_sensor import OUTSIDE_TABLES_SENSOR
-from tests.orchestration.watch.test_pending import tick
 from tests.promises.test_tables_made_together import halves
 from tests.support.lake import Lake, events
 from tests.support.partitioned import DAYS, SENSOR, day, day_agg, key, run
 from tests.support.pipeline import daily, daily_in_bites, expected_daily, materialize, pipeline, plays
+from tests.support.ticks import told
 
 CHAIN = ("daily", "agg", "report")
 
@@ -33,7 +33,7 @@ class Observed:
 
     def look(self) -> int:
         """Run one tick of the sensor, as the daemon does; the number of changes that it reported."""
-        found, self._cursor = tick(self.definitions, self.instance, OUTSIDE_TABLES_SENSOR, self._cursor)
+        found, self._cursor = told(self.definitions, self.instance, OUTSIDE_TABLES_SENSOR, self._cursor)
         for event in found:
             self.instance.report_runless_asset_event(event)
         return sum(isinstance(event, dg.AssetMaterialization) for event in found)

@@ -22,6 +22,7 @@ from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Event, Lake, events
 from tests.support.pipeline import materialize, pipeline
+from tests.support.ticks import tick
 
 BOTH = ("even", "odd")
 HALVES = {name: dg.AssetOut(metadata=ips.append() | ips.table(f"media.{name}"), is_required=False) for name in BOTH}
@@ -261,9 +262,8 @@ def requests(
     definitions: dg.Definitions, instance: dg.DagsterInstance, sensor: str
 ) -> list[tuple[str | None, set[dg.AssetKey]]]:
     """The key and the assets of each run that a tick would launch."""
-    with dg.build_sensor_context(instance=instance, definitions=definitions) as context:
-        result = definitions.resolve_sensor_def(sensor).evaluate_tick(context)
-    return [(request.run_key, set(request.asset_selection or ())) for request in result.run_requests]
+    found = tick(definitions, instance, sensor).run_requests
+    return [(request.run_key, set(request.asset_selection or ())) for request in found]
 
 
 @pytest.mark.parametrize(

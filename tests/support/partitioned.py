@@ -15,6 +15,7 @@ import dagster_ips as ips
 from tests.support.lake import FIRST_DAY, Event
 from tests.support.lake_catalog import catalog_resource
 from tests.support.spark_resource import spark_resource
+from tests.support.ticks import tick
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01")
 WEEKS = dg.WeeklyPartitionsDefinition(start_date="2025-12-28")
@@ -76,12 +77,9 @@ def run(
 
 def follow(definitions: dg.Definitions, instance: dg.DagsterInstance) -> list[tuple[str, str, str]]:
     """Run what the automation sensor requests until it requests nothing; returns (asset, first, last) of each run."""
-    repository = definitions.get_repository_def()
-    (sensor,) = [s for s in repository.sensor_defs if isinstance(s, dg.AutomationConditionSensorDefinition)]
     cursor, runs = None, []
     while True:
-        context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
-        data = sensor.evaluate_tick(context)
+        data = tick(definitions, instance, cursor=cursor)
         cursor = data.cursor
         if not data.run_requests:
             return runs

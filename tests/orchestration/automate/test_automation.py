@@ -10,14 +10,7 @@ import pytest
 import dagster_ips as ips
 from tests.support.lake import Lake, events
 from tests.support.pipeline import expected_agg, materialize, pipeline
-
-
-def requested(
-    definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: object = None
-) -> tuple[set[str], object]:
-    """The assets that a tick would run, and the cursor for the next tick."""
-    result = dg.evaluate_automation_conditions(defs=definitions, instance=instance, cursor=cursor)  # type: ignore[arg-type]
-    return {r.key.to_user_string() for r in result.results if result.get_num_requested(r.key)}, result.cursor
+from tests.support.ticks import requested
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.automate import automation_sensors
 from tests.support.lake import events
 from tests.support.partitioned import DAYS, key
+from tests.support.ticks import tick
 from tests.support.without_spark import Tables, manager_of
 
 
@@ -49,14 +50,14 @@ def test_many_assets_are_divided_among_sensors_and_each_is_requested_by_one(
     tables = Tables(tmp_path / "lake")
     tables.create("playback")
     tables.append(events(range(3)))
-    repository = definitions(tables, assets).get_repository_def()
-    found = [each for each in repository.sensor_defs if isinstance(each, dg.AutomationConditionSensorDefinition)]
+    defined = definitions(tables, assets)
+    sensors = defined.get_repository_def().sensor_defs
+    found = [each for each in sensors if isinstance(each, dg.AutomationConditionSensorDefinition)]
     names = ["ips_automation", *[f"ips_automation_{number}" for number in range(2, -(-(assets + 1) // most) + 1)]]
     assert sorted(each.name for each in found) == sorted([*names, "own"])
     requested: Counter[str] = Counter()
     for sensor in found:
-        context = dg.build_sensor_context(instance, repository_def=repository, sensor_name=sensor.name)
-        for request in sensor.evaluate_tick(context).run_requests or ():
+        for request in tick(defined, instance, sensor.name).run_requests or ():
             requested.update(key.to_user_string() for key in request.asset_selection or ())
             assert not request.asset_check_keys
     assert requested == dict.fromkeys([*[f"reads_{number}" for number in range(assets)], "normal"], 1)
@@ -84,7 +85,5 @@ def test_the_sensor_requests_few_runs_also_if_a_component_loads_it(
 
     # As Dagster changes what a component loads.
     loaded = of(tables, by_day).with_definition_metadata_update(lambda metadata: {**metadata, "loaded": True})
-    repository = loaded.get_repository_def()
-    with dg.build_sensor_context(instance, repository_def=repository, sensor_name="ips_automation") as context:
-        (request,) = repository.get_sensor_def("ips_automation").evaluate_tick(context).run_requests or ()
+    (request,) = tick(loaded, instance).run_requests or ()
     assert request.tags["dagster/asset_partition_range_end"] == key(2)

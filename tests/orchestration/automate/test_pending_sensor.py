@@ -14,6 +14,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import BY_DATE, SCHEMA, events
 from tests.support.partitioned import DAYS, key
+from tests.support.ticks import tick
 from tests.support.without_spark import Tables, manager_of
 
 
@@ -49,13 +50,12 @@ def definitions(tables: Tables) -> dg.Definitions:
 
 
 def requested(defined: dg.Definitions, instance: dg.DagsterInstance) -> Sequence[dg.RunRequest]:
-    return tick(defined, instance)[0]
+    return answer(defined, instance)[0]
 
 
-def tick(defined: dg.Definitions, instance: dg.DagsterInstance) -> tuple[Sequence[dg.RunRequest], str | None]:
+def answer(defined: dg.Definitions, instance: dg.DagsterInstance) -> tuple[Sequence[dg.RunRequest], str | None]:
     """The run requests of one tick, and why it has none."""
-    with dg.build_sensor_context(instance=instance, definitions=defined) as context:
-        result = defined.resolve_sensor_def("by_sensor").evaluate_tick(context)
+    result = tick(defined, instance, "by_sensor")
     return result.run_requests or (), result.skip_message
 
 
@@ -125,21 +125,21 @@ def test_a_tick_that_requests_nothing_says_what_it_does_not_know_and_which_run_i
 ) -> None:
     tables.create("playback")
     defined = definitions(tables)
-    assert tick(defined, instance) == ((), "Nothing new is pending.")
+    assert answer(defined, instance) == ((), "Nothing new is pending.")
     tables.append(events(range(3)))
     location = tables.catalog.metadata_locations(["media.playback"])["media.playback"]
     file = Path(location.removeprefix("file://"))
     whole = file.read_text()
     file.write_text("")
-    requests, why = tick(defined, instance)
+    requests, why = answer(defined, instance)
     assert not requests
     assert why is not None
     assert why.startswith("Could not determine what is new for daily: ")
     file.write_text(whole)
-    ((request,), _) = tick(defined, instance)
+    ((request,), _) = answer(defined, instance)
     job = defined.resolve_implicit_global_asset_job_def()
     instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=dict(request.tags))
-    assert tick(defined, instance) == ((), "A run requested earlier for daily isn't finished.")
+    assert answer(defined, instance) == ((), "A run requested earlier for daily isn't finished.")
 
 
 def _publish(tables: Tables, instance: dg.DagsterInstance) -> None:

@@ -13,6 +13,7 @@ import pytest
 import dagster_ips as ips
 from dagster_ips.orchestration.watch.failed_runs import failed_runs
 from tests.support.lake import events
+from tests.support.ticks import tick
 from tests.support.without_spark import Tables, manager_of
 
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
@@ -50,13 +51,11 @@ def consumer(name: str, upstream: str, days: dg.PartitionsDefinition[str] | None
 
 def requested(tables: Tables, instance: dg.DagsterInstance, *assets: Any) -> set[tuple[str, str]]:  # noqa: ANN401
     """The runs that a tick of the sensor requests: the assets, and the partitions if they have any."""
-    return {(", ".join(names), days) for names, days, _ in tick(tables, instance, *assets)}
+    return {(", ".join(names), days) for names, days, _ in runs(tables, instance, *assets)}
 
 
-def tick(tables: Tables, instance: dg.DagsterInstance, *assets: Any) -> Iterator[tuple[list[str], str, dg.RunRequest]]:  # noqa: ANN401
-    repository = definitions(tables, *assets).get_repository_def()
-    context = dg.build_sensor_context(instance, repository_def=repository, sensor_name="ips_automation")
-    for request in repository.get_sensor_def("ips_automation").evaluate_tick(context).run_requests or ():
+def runs(tables: Tables, instance: dg.DagsterInstance, *assets: Any) -> Iterator[tuple[list[str], str, dg.RunRequest]]:  # noqa: ANN401
+    for request in tick(definitions(tables, *assets), instance).run_requests or ():
         first = request.partition_key or request.tags.get("dagster/asset_partition_range_start", "")
         last = request.tags.get("dagster/asset_partition_range_end", first)
         days = first if first == last else f"{first}...{last}"
@@ -157,7 +156,7 @@ def test_a_requested_lookup_does_not_request_the_assets_that_read_it(
 
 def test_blocked_partitions_are_left_out_and_the_others_are_not(tables: Tables, instance: dg.DagsterInstance) -> None:
     stages = [consumer("daily", "playback", DAYS), consumer("agg", "daily", DAYS)]
-    (_, _, request), *_ = [each for each in tick(tables, instance, *stages) if each[1] == "2026-01-04"]
+    (_, _, request), *_ = [each for each in runs(tables, instance, *stages) if each[1] == "2026-01-04"]
     fail(instance, dg.AssetKey("agg"), request)
     expected = {("agg, daily", "2026-01-01...2026-01-02"), ("daily", "2026-01-04")}
     assert requested(tables, instance, *stages) == expected
@@ -176,7 +175,7 @@ def test_a_partition_that_reads_the_day_before_waits_for_it_unless_that_is_not_t
     def daily(playback: ips.IcdcView, daily: ips.IcdcView) -> object:
         return playback.source.join(daily.source)
 
-    first, _ = requests = sorted(tick(tables, instance, daily), key=lambda each: each[1])
+    first, _ = requests = sorted(runs(tables, instance, daily), key=lambda each: each[1])
     assert [days for _, days, _ in requests] == ["2026-01-01", "2026-01-04"]
     fail(instance, daily.key, first[2])
     assert requested(tables, instance, daily) == {("daily", "2026-01-02"), ("daily", "2026-01-04")}

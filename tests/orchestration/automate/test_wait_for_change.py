@@ -15,6 +15,7 @@ from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.automate import wait_for_change
 from dagster_ips.orchestration.watch.watched_tables import WatchedTables
 from tests.support.lake import events
+from tests.support.ticks import tick
 from tests.support.without_spark import Tables, manager_of
 
 
@@ -37,7 +38,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Iterator[object]
     return do
 
 
-def repository(tables: Tables, wait_seconds: float) -> dg.RepositoryDefinition:
+def waiting(tables: Tables, wait_seconds: float) -> dg.Definitions:
     @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append())
     def daily(playback: ips.IcdcView) -> object:
         return playback.added
@@ -46,14 +47,11 @@ def repository(tables: Tables, wait_seconds: float) -> dg.RepositoryDefinition:
     definitions = dg.Definitions(
         assets=[ips.iceberg_asset("playback", table="media.playback"), daily], resources={"io_manager": manager}
     )
-    return ips.with_incremental(definitions, wait_seconds=wait_seconds).get_repository_def()
+    return ips.with_incremental(definitions, wait_seconds=wait_seconds)
 
 
-def requested(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition) -> list[dg.AssetKey]:
-    sensor = repository.get_sensor_def("ips_automation")
-    with dg.build_sensor_context(instance, repository_def=repository, sensor_name=sensor.name) as context:
-        requests = sensor.evaluate_tick(context).run_requests or ()
-    return [key for request in requests for key in request.asset_selection or ()]
+def requested(instance: dg.DagsterInstance, definitions: dg.Definitions) -> list[dg.AssetKey]:
+    return [key for request in tick(definitions, instance).run_requests or () for key in request.asset_selection or ()]
 
 
 @pytest.mark.parametrize(("wait_seconds", "found"), [(20, [dg.AssetKey("daily")]), (0, [])])
@@ -64,21 +62,21 @@ def test_a_change_committed_while_a_tick_waits_is_requested_by_that_tick(
     wait_seconds: float,
     found: list[dg.AssetKey],
 ) -> None:
-    definitions = repository(tables, wait_seconds)
-    assert requested(instance, repository(tables, 0)) == []
+    definitions = waiting(tables, wait_seconds)
+    assert requested(instance, waiting(tables, 0)) == []
     meanwhile(*[lambda: None] * 3, lambda: tables.append(events(range(3))))
     assert requested(instance, definitions) == found
 
 
 def test_a_tick_without_any_change_ends(tables: Tables, instance: dg.DagsterInstance) -> None:
-    assert requested(instance, repository(tables, 1.5)) == []
+    assert requested(instance, waiting(tables, 1.5)) == []
 
 
 def test_a_change_committed_before_a_tick_is_requested_without_another_change(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
     tables.append(events(range(3)))
-    assert requested(instance, repository(tables, 20)) == [dg.AssetKey("daily")]
+    assert requested(instance, waiting(tables, 20)) == [dg.AssetKey("daily")]
 
 
 def watched(tables: Tables) -> wait_for_change.ChangeWait:
@@ -123,4 +121,4 @@ def test_a_catalog_that_does_not_answer_does_not_end_the_wait(tmp_path: Path, in
 @pytest.mark.parametrize("wait_seconds", [-1, 30, math.nan])
 def test_a_wait_that_would_hold_up_the_ticks_of_other_sensors_is_refused(tables: Tables, wait_seconds: float) -> None:
     with pytest.raises(DeclarationError, match="Give at least 0 and less than 30"):
-        repository(tables, wait_seconds)
+        waiting(tables, wait_seconds)

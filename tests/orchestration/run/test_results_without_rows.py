@@ -13,8 +13,8 @@ import pytest
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError, OutputTypeError
 from dagster_ips.orchestration.run import io_manager, runs
-from tests.orchestration.watch.test_pending import tick
 from tests.support.lake import events
+from tests.support.ticks import tick, told
 from tests.support.without_spark import Tables, manager_of
 
 INS, METADATA = {"playback": ips.incremental()}, ips.append() | ips.table("media.daily")
@@ -127,7 +127,7 @@ def test_an_asset_that_yields_nothing_consumes_nothing_is_held_back_and_its_chec
 
     made = run(tables, instance, daily)
     assert instance.get_latest_materialization_event(daily.key) is None
-    (check,), _ = tick(made, instance, "ips_pending")
+    (check,), _ = told(made, instance, "ips_pending")
     assert check.metadata["rows pending"].value == 3
     assert "Its last run succeeded, but yielded nothing (run " in check.description
     assert "(/runs/" in check.metadata["without output"].value
@@ -179,7 +179,6 @@ def test_an_asset_that_a_successful_run_left_out_waits_as_after_a_failure(
     due, cursor = requested(cursor=cursor)
     assert not due
     assert requested(later=dt.timedelta(minutes=1), cursor=cursor)[0]
-    with dg.build_sensor_context(instance=instance, definitions=made) as context:
-        result = made.resolve_sensor_def("ips_pending").evaluate_tick(context)
-    (check,) = [each for each in result.asset_events if isinstance(each, dg.AssetCheckEvaluation)]
+    events = tick(made, instance, "ips_pending").asset_events
+    (check,) = [each for each in events if isinstance(each, dg.AssetCheckEvaluation)]
     assert "yielded nothing" in str(check.description)

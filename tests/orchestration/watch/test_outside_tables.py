@@ -16,9 +16,9 @@ from pyiceberg.table import Table
 import dagster_ips as ips
 from dagster_ips.orchestration.watch import outside_changes
 from dagster_ips.orchestration.watch.outside_sensor import OUTSIDE_TABLES_SENSOR
-from tests.orchestration.watch.test_pending import tick
 from tests.support.lake import FIRST_DAY, events
 from tests.support.partitioned import DAYS, key
+from tests.support.ticks import tick, told
 from tests.support.without_spark import Tables, manager_of
 
 BY_DATE = {"partition_expr": "event_date"}
@@ -44,7 +44,7 @@ def reported(
     defined: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None
 ) -> tuple[dict[str, str], str | None]:
     """Run a tick and record its events as the daemon does: the data versions by partition, and the cursor."""
-    found, cursor = tick(defined, instance, OUTSIDE_TABLES_SENSOR, cursor)
+    found, cursor = told(defined, instance, OUTSIDE_TABLES_SENSOR, cursor)
     for event in found:
         instance.report_runless_asset_event(event)
     versions = [
@@ -99,7 +99,7 @@ def test_more_partitions_than_one_tick_reports_come_with_the_next_and_a_killed_t
     first, cursor = reported(defined, instance)
     assert sorted(first) == [key(0), key(1), key(2)]
     tables.append(days(0, 6))  # while other partitions wait
-    killed, _ = tick(defined, instance, OUTSIDE_TABLES_SENSOR, cursor)
+    killed, _ = told(defined, instance, OUTSIDE_TABLES_SENSOR, cursor)
     again, cursor = reported(defined, instance, cursor)
     assert again == {event.partition: event.tags["dagster/data_version"] for event in killed}
     rest, cursor = reported(defined, instance, cursor)
@@ -115,7 +115,7 @@ def test_changes_that_a_materialization_reported_are_not_reported_again(
     whole, by_day = definitions(tables, None), definitions(tables, DAYS)
     tables.create("playback")
     tables.append(days(0, 1))
-    (first,), whole_cursor = tick(whole, instance, OUTSIDE_TABLES_SENSOR)
+    (first,), whole_cursor = told(whole, instance, OUTSIDE_TABLES_SENSOR)
     _, day_cursor = reported(by_day, instance)
     tables.append(days(0, 1))
     tables.append(days(1))
@@ -124,9 +124,9 @@ def test_changes_that_a_materialization_reported_are_not_reported_again(
     seen, _ = reported(by_day, instance, day_cursor)
     assert set(seen) == {key(0)}
     instance.report_runless_asset_event(dg.AssetMaterialization("playback", tags=version))
-    assert tick(whole, instance, OUTSIDE_TABLES_SENSOR, whole_cursor)[0] == []
+    assert told(whole, instance, OUTSIDE_TABLES_SENSOR, whole_cursor)[0] == []
     tables.append(days(2))
-    (later,), _ = tick(whole, instance, OUTSIDE_TABLES_SENSOR, whole_cursor)
+    (later,), _ = told(whole, instance, OUTSIDE_TABLES_SENSOR, whole_cursor)
     assert later.tags == {"dagster/data_version": head(tables)} != first.tags
 
 
@@ -289,7 +289,6 @@ def events_and_text(
     defined: dg.Definitions, instance: dg.DagsterInstance
 ) -> tuple[Sequence[dg.AssetMaterialization], str]:
     """The materializations that a tick reports, and its message in the UI."""
-    with dg.build_sensor_context(instance=instance, definitions=defined) as context:
-        result = defined.resolve_sensor_def(OUTSIDE_TABLES_SENSOR).evaluate_tick(context)
+    result = tick(defined, instance, OUTSIDE_TABLES_SENSOR)
     found = [event for event in result.asset_events if isinstance(event, dg.AssetMaterialization)]
     return found, result.skip_message or ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -24,6 +23,7 @@ from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch import outside_changes, outside_sensor, pending_checks
 from dagster_ips.orchestration.watch.watched_tables import as_in_target
 from tests.support.lake import SCHEMA, events
+from tests.support.ticks import told
 from tests.support.without_spark import Tables, manager_of
 
 EDGE = Edge("daily", "playback")
@@ -60,15 +60,6 @@ def _of(
     return ips.with_incremental(
         dg.Definitions(assets=[*specs, asset], sensors=own_sensors, resources={"io_manager": manager_of(tables.folder)})
     )
-
-
-def tick(
-    definitions: dg.Definitions, instance: dg.DagsterInstance, name: str, cursor: str | None = None
-) -> tuple[list[Any], str | None]:
-    """The events and run requests of one tick of a sensor, and its cursor for the next tick."""
-    with dg.build_sensor_context(instance=instance, cursor=cursor, definitions=definitions) as context:
-        result = definitions.resolve_sensor_def(name).evaluate_tick(context)
-    return [*result.asset_events, *result.run_requests], result.cursor
 
 
 def consume(
@@ -152,26 +143,26 @@ def test_the_pending_check_is_right_without_a_run_and_reports_only_changes(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
     defined = definitions(tables, lag=dt.timedelta(0))
-    assert tick(defined, instance, "ips_pending")[0] == []
+    assert told(defined, instance, "ips_pending")[0] == []
     tables.create("playback")
     tables.append(events(range(3)))
-    (first,), cursor = tick(defined, instance, "ips_pending")
+    (first,), cursor = told(defined, instance, "ips_pending")
     assert (first.passed, first.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert {name: value.value for name, value in first.metadata.items() if name.startswith("rows")} == {
         "rows pending": 3
     }
     assert "1 snapshot of playback not consumed: 1 file, 3 rows" in first.description
-    assert tick(defined, instance, "ips_pending", cursor)[0] == []
+    assert told(defined, instance, "ips_pending", cursor)[0] == []
     consume(tables, instance)
-    (second,), cursor = tick(defined, instance, "ips_pending", cursor)
+    (second,), cursor = told(defined, instance, "ips_pending", cursor)
     assert (second.passed, second.description) == (True, "everything is consumed")
     tables.append(events(range(3, 5)))
-    (third,), cursor = tick(defined, instance, "ips_pending", cursor)
+    (third,), cursor = told(defined, instance, "ips_pending", cursor)
     assert (third.passed, third.metadata["rows pending"].value) == (False, 2)
     instance.report_runless_asset_event(dg.AssetMaterialization("daily"))
-    (again,), cursor = tick(defined, instance, "ips_pending", cursor)  # Dagster hides a check older than its asset.
+    (again,), cursor = told(defined, instance, "ips_pending", cursor)  # Dagster hides a check older than its asset.
     assert (again.passed, again.description) == (False, third.description)
-    assert tick(defined, instance, "ips_pending", cursor)[0] == []
+    assert told(defined, instance, "ips_pending", cursor)[0] == []
 
 
 def test_the_pending_check_passes_while_pending_rows_are_younger_than_the_target_lag(
@@ -181,24 +172,24 @@ def test_the_pending_check_passes_while_pending_rows_are_younger_than_the_target
     tables.append(events(range(3)))
     for lag in (None, dt.timedelta(minutes=10)):
         defined = definitions(tables, lag=lag)
-        (young,), cursor = tick(defined, instance, "ips_pending")
+        (young,), cursor = told(defined, instance, "ips_pending")
         assert young.passed
         assert "3 rows" in young.description
         assert f"within the target lag of {'10 min' if lag else '1 h'}" in young.description
         with monkeypatch.context() as later:
             now = dt.datetime.now(dt.UTC) + (lag or dt.timedelta(hours=1))
             later.setattr(pending_checks, "_now", lambda now=now: now)
-            (old,), cursor = tick(defined, instance, "ips_pending", cursor)
+            (old,), cursor = told(defined, instance, "ips_pending", cursor)
             assert not old.passed
             assert "for longer than the target lag" in old.description
-            assert tick(defined, instance, "ips_pending", cursor)[0] == []
+            assert told(defined, instance, "ips_pending", cursor)[0] == []
 
 
 def test_the_pending_sensor_continues_with_a_cursor_from_before_target_lags(
     tables: Tables, instance: dg.DagsterInstance
 ) -> None:
     tables.create("playback")
-    (shown,), _ = tick(definitions(tables), instance, "ips_pending", '{"daily": [{"playback": {"files": 1}}, null]}')
+    (shown,), _ = told(definitions(tables), instance, "ips_pending", '{"daily": [{"playback": {"files": 1}}, null]}')
     assert shown.passed
 
 
@@ -223,13 +214,13 @@ def test_the_pending_check_of_a_partitioned_asset_names_the_waiting_partitions(
     tables.create("playback")
     tables.append([row for number in changed for row in events(range(number * 10, number * 10 + 3), day=number)])
     defined = _of(tables, daily)
-    (young,), cursor = tick(defined, instance, "ips_pending")
+    (young,), cursor = told(defined, instance, "ips_pending")
     assert (young.passed, young.description) == (True, says.format(", within the target lag of 1 h"))
     later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
     monkeypatch.setattr(pending_checks, "_now", lambda: later)
-    (old,), cursor = tick(defined, instance, "ips_pending", cursor)
+    (old,), cursor = told(defined, instance, "ips_pending", cursor)
     assert (old.passed, old.description) == (False, says.format(", for longer than the target lag of 1 h"))
-    assert tick(defined, instance, "ips_pending", cursor)[0] == []
+    assert told(defined, instance, "ips_pending", cursor)[0] == []
 
 
 @pytest.mark.parametrize("policy", ["error", "ignore"])
@@ -246,12 +237,12 @@ def test_the_pending_check_names_rows_for_which_there_is_no_partition(
 
     tables.create("playback")
     tables.append(events(range(3)))
-    (check,), cursor = tick(_of(tables, daily), instance, "ips_pending")
+    (check,), cursor = told(_of(tables, daily), instance, "ips_pending")
     none = "playback has rows for which there is no partition, so every run fails: 2026-01-01"
     assert (check.passed, check.description) == {"error": (False, none), "ignore": (True, "everything is consumed")}[
         policy
     ]
-    assert tick(_of(tables, daily), instance, "ips_pending", cursor)[0] == []
+    assert told(_of(tables, daily), instance, "ips_pending", cursor)[0] == []
 
 
 @pytest.mark.parametrize("is_partitioned", [False, True])
@@ -269,7 +260,7 @@ def test_the_pending_check_takes_back_what_it_showed_once_its_input_is_gone_or_u
 
     tables.create("playback")
     defined = _of(tables, daily)
-    (first,), cursor = tick(defined, instance, "ips_pending")
+    (first,), cursor = told(defined, instance, "ips_pending")
     assert (first.passed, first.description) == (True, "everything is consumed")
     if is_there:
         tables.append(events(range(3)))
@@ -278,11 +269,11 @@ def test_the_pending_check_takes_back_what_it_showed_once_its_input_is_gone_or_u
         ).write_text("")
     else:
         tables.catalog.client.drop_table("media.playback")
-    (second,), cursor = tick(defined, instance, "ips_pending", cursor)
+    (second,), cursor = told(defined, instance, "ips_pending", cursor)
     assert (second.passed, second.severity) == (False, dg.AssetCheckSeverity.WARN)
     why = "" if is_there else "media.playback, the table of playback, doesn't exist"
     assert second.description.startswith(f"It is unknown what is pending: {why}")
-    assert tick(defined, instance, "ips_pending", cursor)[0] == []
+    assert told(defined, instance, "ips_pending", cursor)[0] == []
 
 
 def test_the_history_of_a_table_is_read_for_older_rows_once_and_not_in_each_tick(
@@ -301,11 +292,11 @@ def test_the_history_of_a_table_is_read_for_older_rows_once_and_not_in_each_tick
     defined, cursor = definitions(tables), None
     for number in range(3):
         tables.append(events(range(number, number + 1)))
-        _, cursor = tick(defined, instance, "ips_pending", cursor)
+        _, cursor = told(defined, instance, "ips_pending", cursor)
     assert read == ["default.daily"]
     tables.append(events(range(3)), "default.daily")
     tables.append(events(range(3)))
-    tick(defined, instance, "ips_pending", cursor)
+    told(defined, instance, "ips_pending", cursor)
     assert read == ["default.daily"] * 2
 
 
@@ -332,17 +323,17 @@ def test_a_pending_sensor_requests_each_change_once_and_replaces_the_condition(
     defined = definitions(tables, own_sensors=(ips.pending_sensor("by_sensor", ["daily"]),))
     (asset,) = [each for each in defined.assets or () if isinstance(each, dg.AssetsDefinition) and each.is_executable]
     assert asset.automation_conditions_by_key.get(dg.AssetKey("daily")) is None
-    assert tick(defined, instance, "by_sensor")[0] == []
+    assert told(defined, instance, "by_sensor")[0] == []
     tables.create("playback")
     tables.append(events(range(3)))
-    (first,), _ = tick(defined, instance, "by_sensor")
-    (again,), _ = tick(defined, instance, "by_sensor")
+    (first,), _ = told(defined, instance, "by_sensor")
+    (again,), _ = told(defined, instance, "by_sensor")
     assert first.asset_selection == [dg.AssetKey("daily")]
     assert first.run_key == again.run_key  # Dagster launches one run per key
     consume(tables, instance)
-    assert tick(defined, instance, "by_sensor")[0] == []
+    assert told(defined, instance, "by_sensor")[0] == []
     tables.append(events(range(3, 5)))
-    (more,), _ = tick(defined, instance, "by_sensor")
+    (more,), _ = told(defined, instance, "by_sensor")
     assert more.run_key != first.run_key
 
 
@@ -382,7 +373,7 @@ def test_an_asset_whose_table_lost_its_rows_is_pending_though_nothing_changed_up
     if how == "an older version is registered":
         tables.catalog.client.register_table("media.daily", target.metadata_location)
     assert requested() == 1
-    (check,), _ = tick(defined, instance, "ips_pending")
+    (check,), _ = told(defined, instance, "ips_pending")
     assert check.description.startswith("1 snapshot of playback not consumed: 1 file, 3 rows")
 
 
@@ -417,7 +408,7 @@ def test_no_snapshot_between_two_ticks_is_lost(
     tables.create("playback")
     tables.append(events(range(3)))
     tables.append(events(range(3, 5)))
-    seen, cursor = tick(defined, instance, outside_sensor.OUTSIDE_TABLES_SENSOR)
+    seen, cursor = told(defined, instance, outside_sensor.OUTSIDE_TABLES_SENSOR)
     assert len(seen) == 1  # the snapshots from before the first tick are one change
     for number in range(5):
         tables.append(events(range(10 * number, 10 * number + 2)))
@@ -425,7 +416,7 @@ def test_no_snapshot_between_two_ticks_is_lost(
     monkeypatch.setattr(outside_changes, "MOST_REPORTED", 3)
     versions = []
     for expected in (3, 2, 0):
-        seen, cursor = tick(defined, instance, outside_sensor.OUTSIDE_TABLES_SENSOR, cursor)
+        seen, cursor = told(defined, instance, outside_sensor.OUTSIDE_TABLES_SENSOR, cursor)
         assert len(seen) == expected
         versions += [event.tags["dagster/data_version"] for event in seen]
     assert versions == [str(snapshot_id) for snapshot_id in reversed(ids[:5])]
@@ -442,9 +433,9 @@ def test_a_table_that_is_missing_or_damaged_does_not_stop_the_others(
     file = Path(location.removeprefix("file://"))
     whole = file.read_text()
     file.write_text("")
-    seen, cursor = tick(defined, instance, outside_sensor.OUTSIDE_TABLES_SENSOR)
+    seen, cursor = told(defined, instance, outside_sensor.OUTSIDE_TABLES_SENSOR)
     assert [event.asset_key.to_user_string() for event in seen] == ["playback"]
     file.write_text(whole)
     tables.append(events(range(3)), "media.damaged")
-    seen, cursor = tick(defined, instance, outside_sensor.OUTSIDE_TABLES_SENSOR, cursor)
+    seen, cursor = told(defined, instance, outside_sensor.OUTSIDE_TABLES_SENSOR, cursor)
     assert [event.asset_key.to_user_string() for event in seen] == ["damaged"]
