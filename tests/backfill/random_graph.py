@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from tests.backfill.backfilled_pipeline import BackfilledPipeline
 from tests.support.lake import Event, Lake
-from tests.support.lake_catalog import catalog_resource
+from tests.support.lake_definitions import manager_on
 from tests.support.partitioned import DAYS, FROM_DAYS, WEEKS
 
 ROWS = "rows"
@@ -78,11 +78,7 @@ def random_graph(rng: random.Random) -> Graph:
 
 def definitions_of(lake_folder: Path, spark_folder: Path, graph: Graph, *, is_changed: bool) -> dg.Definitions:
     """The pipeline, with the original or the changed code of one asset."""
-    manager = ips.IcdcIOManager(
-        catalog=catalog_resource(lake_folder),
-        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
-        icdc_keep_last=1,
-    )
+    manager = manager_on(lake_folder, spark_folder, icdc_keep_last=1)
     assets = [_asset(node, graph, is_changed=is_changed and node.name == graph.changed) for node in graph.nodes]
     playback = ips.iceberg_asset("playback", table="media.playback")
     return ips.with_incremental(dg.Definitions(assets=[playback, *assets], resources={"io_manager": manager}))

@@ -19,6 +19,7 @@ from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.backfill.validating import StageValidator
 from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import Lake, events
+from tests.support.lake_definitions import manager_on
 from tests.support.partitioned import SENSOR
 from tests.support.without_spark import manager_of
 
@@ -32,11 +33,7 @@ def elsewhere(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
     def totals(day: ips.IcdcView) -> DataFrame:
         return day.affected("account").groupBy("account").agg(F.sum("seconds").alias("seconds"))
 
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
-        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
-        icdc_keep_last=1,
-    )
+    manager = manager_on(lake_folder, spark_folder, icdc_keep_last=1)
     day = ips.iceberg_asset("day", table="media.day")
     return ips.with_incremental(dg.Definitions(assets=[day, totals], resources={"io_manager": manager}))
 

@@ -9,13 +9,11 @@ import dagster as dg
 import dagster_ips as ips
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from tests.backfill.three_stages import three_stages
+from tests.support.lake_definitions import manager_on
 
 
 def test_a_table_that_another_location_writes_is_not_outside(tmp_path: Path) -> None:
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tmp_path)),
-        spark=ips.LocalSparkConnect(server_folder=str(tmp_path / "spark")),
-    )
+    manager = manager_on(tmp_path, tmp_path / "spark")
     elsewhere = dg.Definitions(assets=[ips.iceberg_asset("day", table="media.day")], resources={"io_manager": manager})
     here = three_stages(tmp_path, tmp_path / "spark", bug=False)
     with dg.DagsterInstance.ephemeral() as instance:

@@ -17,6 +17,7 @@ import dagster_ips as ips
 from dagster_ips.cli.main import main
 from dagster_ips.orchestration.run.cascade_tag import BACKFILL_TAG
 from tests.support.lake import Lake, events
+from tests.support.lake_definitions import definitions_on
 from tests.support.partitioned import SENSOR
 
 
@@ -39,12 +40,8 @@ def two_whole(lake_folder: Path, spark_folder: Path, *, bug: bool, max_files: in
     def sums(plain: ips.IcdcView) -> DataFrame:
         return plain.weighted
 
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
-        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
-    )
     assets = [ips.iceberg_asset("playback", table="media.playback"), plain, sums]
-    return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+    return definitions_on(lake_folder, spark_folder, *assets)
 
 
 def run(defs: dg.Definitions, instance: dg.DagsterInstance, *assets: str, **tags: str) -> None:
@@ -168,12 +165,8 @@ def test_an_append_only_asset_is_staged_and_published_once(
 
 def elsewhere(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
     """Another code location, for which the tables are outside tables."""
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
-        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
-    )
     outside = [ips.iceberg_asset(name, table=f"media.{name}") for name in ("plain", "sums")]
-    return ips.with_incremental(dg.Definitions(assets=outside, resources={"io_manager": manager}))
+    return definitions_on(lake_folder, spark_folder, *outside)
 
 
 class Launched:
@@ -279,12 +272,8 @@ def own_sql(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
             icdc.sql("INSERT INTO {target} SELECT event_id, seconds FROM {added} WHERE event_id % 2 = 0")
             icdc.sql("INSERT INTO {target} SELECT event_id, seconds FROM {added} WHERE event_id % 2 = 1")
 
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake_folder)),
-        spark=ips.LocalSparkConnect(server_folder=str(spark_folder)),
-    )
     assets = [ips.iceberg_asset("playback", table="media.playback"), plain]
-    return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
+    return definitions_on(lake_folder, spark_folder, *assets)
 
 
 def test_a_backfill_of_an_asset_with_its_own_sql_is_reverted(whole: Launched, tmp_path: Path) -> None:

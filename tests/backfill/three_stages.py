@@ -14,9 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from tests.backfill.backfilled_pipeline import BackfilledPipeline
 from tests.support.lake import Lake, events
-from tests.support.lake_catalog import catalog_resource
+from tests.support.lake_definitions import manager_on
 from tests.support.partitioned import DAYS, FROM_DAYS, WEEKS
-from tests.support.spark_resource import spark_resource
 
 DAYS_OF = {day: [10 * day + i for i in range(5)] for day in range(10)}
 
@@ -61,9 +60,7 @@ def three_stages(lake_folder: Path, spark_folder: Path, *, bug: bool, by_week: b
     def report(week: DataFrame) -> None:
         week.count()
 
-    manager = ips.IcdcIOManager(
-        catalog=catalog_resource(lake_folder), spark=spark_resource(spark_folder), icdc_keep_last=1
-    )
+    manager = manager_on(lake_folder, spark_folder, icdc_keep_last=1)
     playback = ips.iceberg_asset("playback", table="media.playback")
     assets = [playback, day, by_account, week, report]
     return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))

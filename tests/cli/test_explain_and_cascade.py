@@ -19,6 +19,7 @@ from tests.cli.conftest import Terminal
 from tests.cli.idle_lake import IdleLake
 from tests.support.at_effect import at
 from tests.support.lake import events
+from tests.support.lake_definitions import manager_on
 from tests.support.pipeline import materialize
 
 CAPTURE = {
@@ -232,10 +233,7 @@ def test_the_partitions_of_a_run_are_explained_in_one_line(terminal: Terminal) -
         return playback.scope
 
     lake = terminal.lake
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake.folder)),
-        spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),
-    )
+    manager = manager_on(lake.folder, lake.spark_folder)
     playback = ips.iceberg_asset("playback", table="media.playback")
     definitions = ips.with_incremental(dg.Definitions([playback, by_day], resources={"io_manager": manager}))
     lake.create_playback([*events(range(3)), *events(range(3, 5), day=1)])

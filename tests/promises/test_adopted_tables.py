@@ -11,10 +11,9 @@ from pyspark.sql import DataFrame
 import dagster_ips as ips
 from dagster_ips.errors import UnknownRowsError
 from tests.support.lake import Lake, events
-from tests.support.lake_catalog import catalog_resource
+from tests.support.lake_definitions import definitions_on
 from tests.support.partitioned import follow, key, run
 from tests.support.pipeline import daily_in_bites, expected_daily, materialize, pipeline
-from tests.support.spark_resource import spark_resource
 
 FULL = {"dagster_ips/mode": "full"}
 
@@ -31,9 +30,8 @@ def adopted(playback: ips.IcdcView) -> DataFrame:
 
 
 def definitions_of(lake: Lake) -> dg.Definitions:
-    manager = ips.IcdcIOManager(catalog=catalog_resource(lake.folder), spark=spark_resource(lake.spark_folder))
     playback = ips.iceberg_asset("playback", table="media.playback")
-    return ips.with_incremental(dg.Definitions(assets=[playback, adopted], resources={"io_manager": manager}))
+    return definitions_on(lake.folder, lake.spark_folder, playback, adopted)
 
 
 def test_a_partitioned_asset_that_begins_later_keeps_the_older_partitions(

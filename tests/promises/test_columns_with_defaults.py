@@ -15,10 +15,9 @@ from tests.histories.handmade import add_column_with_default, add_field_with_def
 from tests.histories.table import HistoryTable, Shape
 from tests.histories.values import Column
 from tests.support.lake import Lake
-from tests.support.lake_catalog import catalog_resource
+from tests.support.lake_definitions import definitions_on
 from tests.support.partitioned import follow
 from tests.support.pipeline import materialize
-from tests.support.spark_resource import spark_resource
 from tests.support.variants import mostly_slow
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01", end_date="2026-01-05")
@@ -34,9 +33,8 @@ def with_default(lake: Lake, kind: str, default: str) -> HistoryTable:
 
 
 def with_assets(lake: Lake, table: str, *assets: dg.AssetsDefinition) -> dg.Definitions:
-    manager = ips.IcdcIOManager(catalog=catalog_resource(lake.folder), spark=spark_resource(lake.spark_folder))
     up = ips.iceberg_asset("up", table=table)
-    return ips.with_incremental(dg.Definitions(assets=[up, *assets], resources={"io_manager": manager}))
+    return definitions_on(lake.folder, lake.spark_folder, up, *assets)
 
 
 def copied_by_day(lake: Lake, table: str) -> dg.Definitions:

@@ -8,9 +8,8 @@ import dagster_ips as ips
 from dagster_ips.orchestration.declare.maintained_rows import REFRESH
 from tests.support.dbt_manifest import manifest, model, seed, source
 from tests.support.lake import Lake, events
-from tests.support.lake_catalog import catalog_resource
+from tests.support.lake_definitions import definitions_on
 from tests.support.pipeline import materialize
-from tests.support.spark_resource import spark_resource
 
 STAGED = "select event_id, event_date, account, seconds from media.playback where seconds <> 5 -- not these"
 DAILY = """
@@ -34,10 +33,7 @@ def test_a_project_with_a_view_follows_late_updated_and_deleted_rows(lake: Lake,
         ),
         refresh="incremental",  # for tables this small, a full run costs less
     )
-    manager = ips.IcdcIOManager(catalog=catalog_resource(lake.folder), spark=spark_resource(lake.spark_folder))
-    definitions = ips.with_incremental(
-        dg.Definitions(assets=[*models.assets, *models.tables], resources={"io_manager": manager})
-    )
+    definitions = definitions_on(lake.folder, lake.spark_folder, *models.assets, *models.tables)
     daily = DAILY.replace("media.stg_plays", f"({STAGED}\n)").replace("media.", "lake.media.")
 
     def follow() -> str:

@@ -16,6 +16,7 @@ from dagster_ips.core.table_name import name_of
 from dagster_ips.errors import FrameColumnsError, UnfitFrameError, UnsupportedTableError
 from dagster_ips.iceberg.icdc.icdc_names import new_name
 from tests.support.lake import Lake, events
+from tests.support.lake_definitions import definitions_on
 from tests.support.partitioned import run
 from tests.support.pipeline import materialize
 from tests.support.variants import mostly_slow
@@ -35,11 +36,7 @@ HOSTILE = [
 
 
 def definitions(lake: Lake, *assets: dg.AssetsDefinition | dg.AssetSpec) -> dg.Definitions:
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake.folder)),
-        spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),
-    )
-    return ips.with_incremental(dg.Definitions(assets=list(assets), resources={"io_manager": manager}))
+    return definitions_on(lake.folder, lake.spark_folder, *assets)
 
 
 @pytest.mark.parametrize("column", mostly_slow(["ü 雪 😀 \\ /* x", "a`b", "it's; DROP TABLE x --", '"|<b>']))

@@ -14,6 +14,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.errors import RetentionError
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Lake, events
+from tests.support.lake_definitions import manager_on
 from tests.support.pipeline import daily, expected_agg, expected_daily, materialize, pipeline
 
 
@@ -56,11 +57,7 @@ def test_the_number_of_icdc_tables_stays_bounded_over_many_runs(lake: Lake, inst
 def test_settings_that_would_keep_nothing_are_refused_before_anything_is_captured(
     tmp_path: Path, instance: dg.DagsterInstance, setting: dict[str, float]
 ) -> None:
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(tmp_path / "lake")),
-        spark=ips.LocalSparkConnect(server_folder=str(tmp_path / "spark")),
-        **setting,
-    )
+    manager = manager_on(tmp_path / "lake", tmp_path / "spark", **setting)
     playback = ips.iceberg_asset("playback", table="media.playback")
     definitions = ips.with_incremental(dg.Definitions(assets=[playback, daily], resources={"io_manager": manager}))
     with pytest.raises(Exception) as raised:  # noqa: PT011  # Dagster wraps the error

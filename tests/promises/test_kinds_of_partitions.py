@@ -16,6 +16,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.errors import UnmappedRowsError
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Lake
+from tests.support.lake_definitions import definitions_on
 from tests.support.partitioned import SENSOR, follow, run
 
 HOURS = dg.HourlyPartitionsDefinition(start_date="2026-03-29-00:00", timezone="Europe/Berlin")
@@ -51,12 +52,8 @@ ASSETS = (
 
 
 def pipeline(lake: Lake) -> dg.Definitions:
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake.folder)),
-        spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),
-    )
     plays = ips.iceberg_asset("plays", table="media.plays")
-    return ips.with_incremental(dg.Definitions(assets=[plays, *ASSETS], resources={"io_manager": manager}))
+    return definitions_on(lake.folder, lake.spark_folder, plays, *ASSETS)
 
 
 def rows(lake: Lake, table: str) -> Counter[tuple[Any, ...]]:

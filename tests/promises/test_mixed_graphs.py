@@ -20,6 +20,7 @@ import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Lake, events
+from tests.support.lake_definitions import manager_on
 from tests.support.partitioned import SENSOR
 from tests.support.pipeline import agg, daily, expected_agg, expected_daily, materialize
 from tests.support.ticks import requested, tick
@@ -31,10 +32,7 @@ Asset = dg.AssetsDefinition | dg.AssetSpec | dg.SourceAsset
 def definitions(
     lake: Lake, *assets: Asset, checks: tuple[dg.AssetChecksDefinition, ...] = (), source: dg.AssetSpec = PLAYBACK
 ) -> dg.Definitions:
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake.folder)),
-        spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),
-    )
+    manager = manager_on(lake.folder, lake.spark_folder)
     files = dg.FilesystemIOManager(base_dir=str(lake.folder / "files"))
     return ips.with_incremental(
         dg.Definitions(assets=[source, *assets], asset_checks=checks, resources={"io_manager": manager, "files": files})

@@ -11,9 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 import dagster_ips as ips
 from tests.support.lake import FIRST_DAY, Event, Lake, events
-from tests.support.lake_catalog import catalog_resource
+from tests.support.lake_definitions import definitions_on
 from tests.support.partitioned import follow
-from tests.support.spark_resource import spark_resource
 
 FIVE_DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01", end_date="2026-01-06")
 OF_THE_DAY_BEFORE = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
@@ -42,9 +41,8 @@ def balances(rows: list[Event]) -> Counter[tuple[object, ...]]:
 
 
 def test_late_and_removed_rows_change_every_later_day(lake: Lake, instance: dg.DagsterInstance) -> None:
-    manager = ips.IcdcIOManager(catalog=catalog_resource(lake.folder), spark=spark_resource(lake.spark_folder))
     playback = ips.iceberg_asset("playback", table="media.playback")
-    definitions = ips.with_incremental(dg.Definitions(assets=[playback, balance], resources={"io_manager": manager}))
+    definitions = definitions_on(lake.folder, lake.spark_folder, playback, balance)
     rows = [*events(range(6)), *events(range(6, 9), day=1)]
     lake.create_playback(rows)
     columns = "event_date DATE, account STRING, seconds BIGINT"

@@ -13,18 +13,16 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.errors import ForeignWriteError, FragmentOverwriteError
 from tests.support.lake import Lake, events
-from tests.support.lake_catalog import catalog_resource
+from tests.support.lake_definitions import definitions_on
 from tests.support.partitioned import DAYS, FROM_DAYS, SENSOR, WEEKS, follow, key, run
-from tests.support.spark_resource import spark_resource
 
 SUNDAY = "date_sub(event_date, dayofweek(event_date) - 1) AS event_date"
 
 
 def defined(lake: Lake, asset: dg.AssetsDefinition, *, by_day: bool = True) -> dg.Definitions:
-    manager = ips.IcdcIOManager(catalog=catalog_resource(lake.folder), spark=spark_resource(lake.spark_folder))
     days = {"partitions_def": DAYS, "metadata": {"partition_expr": "event_date"}}
     playback: Any = ips.iceberg_asset("playback", table="media.playback", **(days if by_day else {}))
-    return ips.with_incremental(dg.Definitions(assets=[playback, asset], resources={"io_manager": manager}))
+    return definitions_on(lake.folder, lake.spark_folder, playback, asset)
 
 
 def plays_of(rows: DataFrame, date: str) -> DataFrame:

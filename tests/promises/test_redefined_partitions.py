@@ -11,10 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 import dagster_ips as ips
 from tests.support.lake import Lake, events
-from tests.support.lake_catalog import catalog_resource
+from tests.support.lake_definitions import definitions_on
 from tests.support.partitioned import DAYS, SENSOR, WEEKS, follow, run
 from tests.support.pipeline import materialize
-from tests.support.spark_resource import spark_resource
 from tests.support.variants import mostly_slow
 
 ACCOUNTS = dg.StaticPartitionsDefinition(["a0", "a1", "a2"])
@@ -36,9 +35,8 @@ def copy(
     def copy(playback: ips.IcdcView) -> DataFrame:
         return playback.added
 
-    manager = ips.IcdcIOManager(catalog=catalog_resource(lake.folder), spark=spark_resource(lake.spark_folder))
     playback = ips.iceberg_asset("playback", table="media.playback")
-    return ips.with_incremental(dg.Definitions(assets=[playback, copy], resources={"io_manager": manager}))
+    return definitions_on(lake.folder, lake.spark_folder, playback, copy)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +113,7 @@ def test_another_column_can_hold_the_keys_of_an_upstream(lake: Lake, instance: d
         loads = ips.iceberg_asset(
             "loads", table="media.loads", partitions_def=DAYS, metadata={"partition_expr": column}
         )
-        manager = ips.IcdcIOManager(catalog=catalog_resource(lake.folder), spark=spark_resource(lake.spark_folder))
-        return ips.with_incremental(dg.Definitions(assets=[loads, counts], resources={"io_manager": manager}))
+        return definitions_on(lake.folder, lake.spark_folder, loads, counts)
 
     lake.catalog.create_namespace("media")
     lake.sql("CREATE TABLE lake.media.loads (event_date DATE, load_date DATE)")
@@ -141,9 +138,8 @@ def test_a_partition_whose_result_is_empty_is_not_requested_forever(lake: Lake, 
         def none(playback: ips.IcdcView) -> DataFrame:
             return playback.added.where("event_id > 90")
 
-        manager = ips.IcdcIOManager(catalog=catalog_resource(lake.folder), spark=spark_resource(lake.spark_folder))
         playback = ips.iceberg_asset("playback", table="media.playback")
-        return ips.with_incremental(dg.Definitions(assets=[playback, none], resources={"io_manager": manager}))
+        return definitions_on(lake.folder, lake.spark_folder, playback, none)
 
     lake.create_playback(events(range(4)) + events(range(10, 14), day=SUNDAY) + events([99], day=MONDAY))
     for definition in (DAYS, WEEKS, DAYS):

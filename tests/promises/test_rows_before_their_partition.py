@@ -10,9 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.errors import UnmappedRowsError
 from tests.support.lake import Lake, events
-from tests.support.lake_catalog import catalog_resource
+from tests.support.lake_definitions import definitions_on
 from tests.support.partitioned import SENSOR, follow, run
-from tests.support.spark_resource import spark_resource
 
 ACCOUNTS = dg.DynamicPartitionsDefinition(name="accounts")
 REGIONS = dg.StaticPartitionsDefinition(["eu"])
@@ -30,11 +29,10 @@ def regional(playback: ips.IcdcView) -> DataFrame:
 def made_of(
     lake: Lake, accounts: dg.PartitionsDefinition[str], asset: dg.AssetsDefinition = regional
 ) -> dg.Definitions:
-    manager = ips.IcdcIOManager(catalog=catalog_resource(lake.folder), spark=spark_resource(lake.spark_folder))
     playback = ips.iceberg_asset(
         "playback", table="media.playback", partitions_def=accounts, metadata={"partition_expr": "account"}
     )
-    return ips.with_incremental(dg.Definitions(assets=[playback, asset], resources={"io_manager": manager}))
+    return definitions_on(lake.folder, lake.spark_folder, playback, asset)
 
 
 def test_rows_without_a_partition_are_consumed_once_it_is_added_and_then_nothing_runs(

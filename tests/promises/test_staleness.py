@@ -16,6 +16,7 @@ from dagster_ips.orchestration.run.runs import Runs
 from dagster_ips.orchestration.watch.outside_sensor import OUTSIDE_TABLES_SENSOR
 from tests.promises.test_tables_made_together import halves
 from tests.support.lake import Lake, events
+from tests.support.lake_definitions import definitions_on
 from tests.support.partitioned import DAYS, SENSOR, day, day_agg, key, run
 from tests.support.pipeline import daily, daily_in_bites, expected_daily, materialize, pipeline, plays
 from tests.support.ticks import told
@@ -261,11 +262,7 @@ def test_a_table_that_waits_for_another_table_of_its_step_stays_stale(lake: Lake
 
 def with_days(lake: Lake, *assets: dg.AssetsDefinition) -> dg.Definitions:
     """``assets`` on the outside table, which has a partition for each day."""
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake.folder)),
-        spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),
-    )
     playback = ips.iceberg_asset(
         "playback", table="media.playback", partitions_def=DAYS, metadata={"partition_expr": "event_date"}
     )
-    return ips.with_incremental(dg.Definitions(assets=[playback, *assets], resources={"io_manager": manager}))
+    return definitions_on(lake.folder, lake.spark_folder, playback, *assets)

@@ -16,6 +16,7 @@ from dagster_ips.errors import DeclarationError, UnknownColumnError
 from dagster_ips.iceberg.event_time import VALID_THROUGH
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import FIRST_DAY, Lake, events
+from tests.support.lake_definitions import manager_on
 from tests.support.partitioned import DAYS, SENSOR, day, day_agg, run, week
 from tests.support.pipeline import agg, daily, materialize
 
@@ -30,10 +31,7 @@ def midnight(day_number: int) -> dt.datetime:
 def definitions(
     lake: Lake, *assets: dg.AssetSpec | dg.AssetsDefinition, source: dict[str, Any] = BY_DATE
 ) -> dg.Definitions:
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake.folder)),
-        spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),
-    )
+    manager = manager_on(lake.folder, lake.spark_folder)
     playback = ips.iceberg_asset("playback", table="media.playback", **source)
     resources = {"io_manager": manager, "elsewhere": dg.mem_io_manager}
     return ips.with_incremental(dg.Definitions(assets=[playback, *assets], resources=resources))

@@ -29,6 +29,7 @@ from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.run_view import RunView
 from dagster_ips.spark.targets import TableDescription, create_table
 from tests.support.lake import Lake
+from tests.support.lake_definitions import definitions_on
 from tests.support.memory_store import MemoryEdgeStore
 from tests.support.pipeline import materialize
 from tests.support.variants import mostly_slow
@@ -207,11 +208,7 @@ def test_a_table_whose_name_has_a_dot_is_read_and_written_as_any_other(
         return up.added
 
     up = ips.iceberg_asset("up", table="media.`my.table`")
-    manager = ips.IcdcIOManager(
-        catalog=ips.IcebergCatalog(folder=str(lake.folder)),
-        spark=ips.LocalSparkConnect(server_folder=str(lake.spark_folder)),
-    )
-    definitions = ips.with_incremental(dg.Definitions(assets=[up, copy], resources={"io_manager": manager}))
+    definitions = definitions_on(lake.folder, lake.spark_folder, up, copy)
     for number in (1, 2):
         lake.sql(f"INSERT INTO lake.media.`my.table` VALUES ({number})")
         materialize(definitions, instance, "copy")

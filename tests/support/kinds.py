@@ -21,9 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from tests.support.at_effect import end_at
 from tests.support.lake import Event, Lake
-from tests.support.lake_catalog import catalog_resource
+from tests.support.lake_definitions import manager_on
 from tests.support.pipeline import expected_agg, expected_plays, materialize, plays
-from tests.support.spark_resource import spark_resource
 
 SOURCES = ("playback", "other")
 
@@ -227,9 +226,7 @@ KINDS = (
 
 def kinds(lake_folder: Path, spark_folder: Path) -> dg.Definitions:
     """The assets of all kinds on the lake in ``lake_folder``. They keep as few ICDC tables as possible."""
-    manager = ips.IcdcIOManager(
-        catalog=catalog_resource(lake_folder), spark=spark_resource(spark_folder), icdc_keep_last=1
-    )
+    manager = manager_on(lake_folder, spark_folder, icdc_keep_last=1)
     sources = [ips.iceberg_asset(name, table=f"media.{name}") for name in SOURCES]
     assets = [*sources, *(kind.asset for kind in KINDS)]
     return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))

@@ -13,8 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 
 import dagster_ips as ips
 from tests.support.lake import FIRST_DAY, Event
-from tests.support.lake_catalog import catalog_resource
-from tests.support.spark_resource import spark_resource
+from tests.support.lake_definitions import manager_on
 from tests.support.ticks import tick
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01")
@@ -56,9 +55,7 @@ def week(day_agg: ips.IcdcView) -> DataFrame:
 
 def partitioned(lake_folder: Path, spark_folder: Path, *more: dg.AssetsDefinition) -> dg.Definitions:
     """The pipeline on the lake in ``lake_folder``, with additional assets."""
-    manager = ips.IcdcIOManager(
-        catalog=catalog_resource(lake_folder), spark=spark_resource(spark_folder), icdc_keep_last=1
-    )
+    manager = manager_on(lake_folder, spark_folder, icdc_keep_last=1)
     playback = ips.iceberg_asset("playback", table="media.playback")
     assets = [playback, day, day_agg, week, *more]
     return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
