@@ -28,6 +28,8 @@ def capture_together(
     Raises:
         IpsError: as in ``Capturer.capture``.
     """
+    if len(requests) == 1:
+        return {requests[0].consumer: capturer.capture(requests[0], run_id=run_id)}
     ready = [capturer.look(each) for each in requests]
     # The sources that were loaded last are the newest, so all that is consumed is in their history.
     chosen, sources = _furthest_behind(ready, [each.source for each in ready[-1].inputs])

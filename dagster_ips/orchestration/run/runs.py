@@ -121,79 +121,67 @@ class Runs:
         return replace(self, lake=self.lake.on_branch(staged.branch), store=UntouchedStore(self.store), staged=staged)
 
     def capture(self, consumer: Consumer, running: Running) -> RunInputs:
-        """Take one capture per input of ``consumer`` and partition of the run, as the run's tags ask for.
+        """As ``capture_together``, for a single asset."""
+        return self.capture_together([consumer], running)[consumer.name]
+
+    def capture_together(self, consumers: Sequence[Consumer], running: Running) -> dict[str, RunInputs]:
+        """Take one capture per input of ``consumers`` and partition of the run, as the run's tags ask for; by asset.
+
+        The assets are of one step, and so have the same inputs. Those that are ahead wait for the others, and are left
+        out.
 
         Raises:
             IpsError: nothing was captured, and no state changed.
         """
         started, run = time.monotonic(), running.run
-        inputs = consumer.tracked(running.job_def.asset_layer.asset_graph, running.instance)
-        self._require_unmoved(consumer)
-        request = CaptureRequest(
-            consumer.name,
-            [_with_wishes(tracked, run.tags, consumer.name) for tracked in inputs.values()],
-            target=consumer.table,
-            asked_for=self._asked_for(consumer, run),
-            partitions=self._partitions(consumer, running) if consumer.is_partitioned else None,
-            consent=_consent(run.tags, consumer.name),
-            maker=consumer.maker,
-        )
+        names = ", ".join(each.name for each in consumers)
+        inputs = consumers[0].tracked(running.job_def.asset_layer.asset_graph, running.instance)
+        self._require_unmoved(consumers)
+        wished = [_with_wishes(tracked, run.tags, names) for tracked in inputs.values()]
+        asked_for, consent = _wish(Mode, run.tags, MODE_TAG, names), _consent(run.tags, names)
+        requests = [
+            CaptureRequest(
+                each.name,
+                wished,
+                target=each.table,
+                asked_for=self._asked_for(each, asked_for),
+                partitions=self._partitions(each, running) if each.is_partitioned else None,
+                consent=consent,
+                maker=each.maker,
+            )
+            for each in consumers
+        ]
         lake = self.lake.reading_once()
-        captured = Capturer(lake, self.store, self.icdc_namespace).capture(request, run_id=run.run_id)
-        self._require_unmoved(consumer)  # If so, the cursors that were read in between hold for the branches, too.
-        session = self.session()
-        views = {
-            name: RunView(found, session, self.lake.name, weighs_live_rows=consumer.weighs_live_rows)
-            for name, found in zip(consumer.inputs, captured, strict=True)
-        }
-        for name, view in views.items():
+        captured = capture_together(Capturer(lake, self.store, self.icdc_namespace), requests, run_id=run.run_id)
+        self._require_unmoved(consumers)  # If so, the cursors that were read in between hold for the branches, too.
+        session, weighs = self.session(), any(each.weighs_live_rows for each in consumers)
+        views = _views_of_tables(captured, list(inputs), session, self.lake.name, weighs_live_rows=weighs)
+        for name, view in next(iter(views.values())).items():
             if (rows := count_rows(view.captured, session, self.lake.name)) is not None:
                 running.log.info(
                     "%s: the run's partitions took %d of %d rows captured", name, rows.taken, rows.captured
                 )
-        return self._captured(consumer, running, views, started, lake)
-
-    def _require_unmoved(self, consumer: Consumer) -> None:
-        if self.staged is not None:
-            tables = {consumer.table, *(each.table for each in consumer.inputs.values())}
-            self.staged.require_unmoved(self.lake.on_branch(None), tables)
-
-    def _asked_for(self, consumer: Consumer, run: dg.DagsterRun) -> Mode | None:
-        """The mode that was asked for; of unpartitioned assets in a staged backfill, ``full`` for the root only."""
-        if self.staged is not None and not consumer.is_partitioned:
-            return Mode.FULL if consumer.name == self.staged.root else None
-        return _wish(Mode, run.tags, MODE_TAG, consumer.name)
-
-    def _partitions(self, consumer: Consumer, running: Running) -> RunPartitions:
-        """The run's partitions, and whether a person named them or they follow from a change."""
-        follows = is_automatic(running.run) or (self.staged is not None and consumer.name != self.staged.root)
-        return RunPartitions(tuple(running.partition_keys), named_by_person=not follows)
-
-    def capture_together(self, consumers: Sequence[Consumer], running: Running) -> dict[str, RunInputs]:
-        """Like ``capture``, for the assets of one step, by name, without those that are ahead and wait for the others.
-
-        Raises:
-            IpsError: nothing was captured, and no state changed.
-        """
-        first, *others = consumers
-        if not others:
-            return {first.name: self.capture(first, running)}
-        started, run = time.monotonic(), running.run
-        names, lake = ", ".join(each.name for each in consumers), self.lake.reading_once()
-        inputs = [_with_wishes(tracked, run.tags, names) for tracked in first.inputs.values()]
-        asked_for, consent = _wish(Mode, run.tags, MODE_TAG, names), _consent(run.tags, names)
-        requests = [
-            CaptureRequest(each.name, inputs, each.table, asked_for, consent=consent, maker=each.maker)
-            for each in consumers
-        ]
-        captured = capture_together(Capturer(lake, self.store, self.icdc_namespace), requests, run_id=run.run_id)
-        weighs = any(each.weighs_live_rows for each in consumers)
-        views = _views_of_tables(captured, list(first.inputs), self.session(), self.lake.name, weighs_live_rows=weighs)
         return {
             each.name: self._captured(each, running, views[each.name], started, lake)
             for each in consumers
             if each.name in views
         }
+
+    def _require_unmoved(self, consumers: Sequence[Consumer]) -> None:
+        if self.staged is not None:
+            tables = {table for each in consumers for table in (each.table, *(of.table for of in each.inputs.values()))}
+            self.staged.require_unmoved(self.lake.on_branch(None), tables)
+
+    def _asked_for(self, consumer: Consumer, wish: Mode | None) -> Mode | None:
+        """The mode that was asked for; of unpartitioned assets in a staged backfill, ``full`` for the root only."""
+        if self.staged is not None and not consumer.is_partitioned:
+            return Mode.FULL if consumer.name == self.staged.root else None
+        return wish
+
+    def _partitions(self, consumer: Consumer, running: Running) -> RunPartitions:
+        """The run's partitions, and whether a person named them or they follow from a change."""
+        follows = is_automatic(running.run) or (self.staged is not None and consumer.name != self.staged.root)
+        return RunPartitions(tuple(running.partition_keys), named_by_person=not follows)
 
     def publisher(
         self, run: dg.DagsterRun, asset: dg.AssetKey, captured: RunInputs, *, log: Callable[[str], None]
