@@ -155,57 +155,47 @@ class Assets:
 
         The run accepts what others wrote to the asset's table up to ``accept``.
         """
-        consumer, inputs, run_id = self._consumers[asset], self.inputs(asset), str(uuid.uuid4())
-        captured = Capturer(self.lake.catalog, self.store).capture(
-            CaptureRequest(
-                asset,
-                list(inputs.values()),
-                target=consumer.table,
-                asked_for=Mode.FULL if full else None,
-                partitions=RunPartitions(tuple(keys), named_by_person=False) if consumer.is_partitioned else None,
-                consent=Consent(accept),
-                maker=consumer.maker,
-            ),
-            run_id=run_id,
-        )
-        views = {
-            name: RunView(found, self.lake.session, self.lake.catalog.name, weighs_live_rows=consumer.weighs_live_rows)
-            for name, found in zip(inputs, captured, strict=True)
-        }
-        for found in captured:
-            count_rows(found, self.lake.session, self.lake.catalog.name)
-        heads = {name: self._head(name) for name in self.lookups(asset)}
-        begun = Begun(asset, dict(zip(inputs, captured, strict=True)), views, heads, run_id, tuple(keys), accept)
-        if asset in OWN_SQL:
-            return begun
-        return replace(begun, returned=self._computed(begun))
+        (begun,) = self.begin_together([asset], keys, full=full, accept=accept)
+        return begun
 
-    def begin_together(self, assets: Sequence[str]) -> list[Begun]:
+    def begin_together(
+        self, assets: Sequence[str], keys: Sequence[str] = (), *, full: bool = False, accept: int | None = None
+    ) -> list[Begun]:
         """Like ``begin``, for the tables of one step, except those that are ahead and wait for the others."""
-        consumers, inputs, run_id = (
-            [self._consumers[each] for each in assets],
-            self.inputs(assets[0]),
-            str(uuid.uuid4()),
-        )
+        lake, run_id, inputs = self.lake, str(uuid.uuid4()), self.inputs(assets[0])
+        consumers = [self._consumers[each] for each in assets]
         requests = [
-            CaptureRequest(each.name, list(inputs.values()), each.table, maker=each.maker) for each in consumers
+            CaptureRequest(
+                each.name,
+                list(inputs.values()),
+                target=each.table,
+                asked_for=Mode.FULL if full else None,
+                partitions=RunPartitions(tuple(keys), named_by_person=False) if each.is_partitioned else None,
+                consent=Consent(accept),
+                maker=each.maker,
+            )
+            for each in consumers
         ]
-        captured = capture_together(Capturer(self.lake.catalog, self.store), requests, run_id=run_id)
+        captured = capture_together(Capturer(lake.catalog, self.store), requests, run_id=run_id)
         weighs = any(each.weighs_live_rows for each in consumers)
         first = next(iter(captured.values()))
-        views = [RunView(found, self.lake.session, self.lake.catalog.name, weighs_live_rows=weighs) for found in first]
+        views = [RunView(found, lake.session, lake.catalog.name, weighs_live_rows=weighs) for found in first]
+        for found in first:
+            count_rows(found, lake.session, lake.catalog.name)
+        heads = {name: self._head(name) for name in self.lookups(assets[0])}
         begun = [
             Begun(
                 name,
                 dict(zip(inputs, each, strict=True)),
                 {key: view.of_another_table(one) for key, view, one in zip(inputs, views, each, strict=True)},
-                {},
+                heads,
                 run_id,
-                (),
+                tuple(keys),
+                accept,
             )
             for name, each in captured.items()
         ]
-        return [replace(each, returned=self._computed(each)) for each in begun]
+        return [each if each.asset in OWN_SQL else replace(each, returned=self._computed(each)) for each in begun]
 
     def end(self, begun: Begun) -> bool:
         """Write and publish like ``IcdcIOManager.handle_output``; returns whether something is published by now."""
