@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from dagster_ips.cli.context import Workplace, who_is_asking
+from dagster_ips.cli.context import Workplace, confirm, who_is_asking
 from dagster_ips.cli.next_commands import with_workspace
 from dagster_ips.cli.progress import shown_before_each, shown_while
 from dagster_ips.cli.text_format import json_text, table
@@ -83,8 +83,7 @@ def launch(  # noqa: PLR0913  # one per option
     desk = _desk(workplace)
     found = _plan_at(desk, plan)
     click.echo(_text(plan_head(found), "\n\n"))
-    if not yes:
-        click.confirm("Stage it?" if staged else "Launch it?", abort=True)
+    confirm("Stage it?" if staged else "Launch it?", yes=yes)
     who = who_is_asking()
     done = desk.launch(found, who=who, staged=staged, although_moved=although_moved, keep_days=keep_days)
     click.echo(_text(launch_report(done)))
@@ -128,8 +127,7 @@ def cancel(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
     """Cancel a backfill and all of its runs."""
     desk = _desk(workplace)
     drops = " and drop what it has staged and not published" if desk.launched(backfill_id).is_staged else ""
-    if not yes:
-        click.confirm(f"Cancel backfill {backfill_id} and all of its runs{drops}?", abort=True)
+    confirm(f"Cancel backfill {backfill_id} and all of its runs{drops}?", yes=yes)
     ended, is_dropped = desk.cancel(backfill_id)
     click.echo(_text(cancel_report(backfill_id, ended, is_dropped=is_dropped)))
 
@@ -144,7 +142,7 @@ def publish(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
     staged = desk.publishable(backfill_id)
     if not yes:
         click.echo(_text(staged_report(staged)))
-        click.confirm(f"Publish the staged results of backfill {backfill_id}?", abort=True)
+    confirm(f"Publish the staged results of backfill {backfill_id}?", yes=yes)
     click.echo(_text(publication_report(staged, desk.publish(backfill_id))))
 
 
@@ -157,8 +155,7 @@ def revert(  # noqa: PLR0913  # one per option
     click.echo(_text(revert_report(reverter, reverter.plan(single or None))))
     if dry_run:
         return
-    if not yes:
-        click.confirm("Revert it?", abort=True)
+    confirm("Revert it?", yes=yes)
     done, published = desk.revert(backfill_id, single or None, leave_out_changed=leave_out_changed)
     click.echo(_text(reverted_report(backfill_id, done, published)))
 
@@ -167,11 +164,8 @@ def release(workplace: Workplace, backfill_id: str, *, yes: bool) -> None:
     """Stop keeping the states before a backfill."""
     desk = _desk(workplace)
     desk.launched(backfill_id)
-    if not yes:
-        click.confirm(
-            f"Without its previous states, backfill {backfill_id} can't be compared or reverted. Release them?",
-            abort=True,
-        )
+    question = f"Without its previous states, backfill {backfill_id} can't be compared or reverted. Release them?"
+    confirm(question, yes=yes)
     click.echo(_text(release_report(desk.release(backfill_id))))
 
 

@@ -282,6 +282,12 @@ def _sentence(error: Exception) -> str:
     return f"{text[:_LONGEST]}…" if len(text) > _LONGEST else f"{text.rstrip(' .')}."
 
 
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is changed, unless an option says ``yes``; ends the command if the answer is no."""
+    if not yes:
+        click.confirm(question, abort=True)
+
+
 def who_is_asking() -> str:
     """The operating system's name for the user, or the user's number if there is no name."""
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import dagster as dg
 
-from dagster_ips.cli.context import Workplace, who_is_asking
+from dagster_ips.cli.context import Workplace, confirm, who_is_asking
 from dagster_ips.cli.text_format import at_text
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
@@ -38,7 +38,7 @@ def reset(  # noqa: PLR0913  # one per option
     if dry_run:
         return
     reason = _require_reason(why, "reset")
-    _ask(yes=yes)
+    confirm("Continue?", yes=yes)
     _require_idle(workplace, known, edge)
     state = workplace.administrator(known).reset(edge, who=who_is_asking(), why=reason)
     _report(workplace, known, state)
@@ -57,7 +57,7 @@ def rewind(  # noqa: PLR0913  # one per option
         return
     reason = _require_reason(why, "rewind")
     _require_idle(workplace, known, planned.edge)
-    _ask(yes=yes)
+    confirm("Continue?", yes=yes)
     _require_idle(workplace, known, planned.edge)
     state = administrator.rewind(planned, who=who_is_asking(), why=reason)
     _report(workplace, known, state)
@@ -110,11 +110,6 @@ def _state(workplace: Workplace, edge: Edge) -> EdgeState | None:
         return workplace.store.get(edge)
     except StateUnreadableError:
         return None
-
-
-def _ask(*, yes: bool) -> None:
-    if not yes:
-        click.confirm("Continue?", abort=True)
 
 
 def _report(workplace: Workplace, known: KnownConsumer, state: EdgeState) -> None:
