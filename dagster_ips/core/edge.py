@@ -28,6 +28,11 @@ class Edge:
     partition: str | None = None
 
     @property
+    def key(self) -> str:
+        """The key of its partition; empty without partitions."""
+        return self.partition or ""
+
+    @property
     def line(self) -> Edge:
         """The line of all partitions of the consumer and this upstream."""
         return Edge(self.consumer, self.upstream)

@@ -279,7 +279,7 @@ def _value(line: Edge, captures: Sequence[Capture]) -> str:
     by_end: dict[Watermark, list[str]] = {}
     for capture in captures:
         assert capture.to_inclusive is not None  # noqa: S101  # stamp_properties leaves such captures out
-        by_end.setdefault(capture.to_inclusive, []).append(capture.edge.partition or "")
+        by_end.setdefault(capture.to_inclusive, []).append(capture.edge.key)
     to = min(by_end, key=lambda end: end.position)
     first = next(capture for capture in captures if capture.to_inclusive == to)
     numbers = {capture.edge.partition: capture.number for capture in captures if capture.edge.partition is not None}
@@ -315,7 +315,7 @@ def _left_out(captures: Sequence[Capture]) -> list[tuple[list[str] | None, list[
     partitions: dict[frozenset[str] | None, list[str]] = {}
     for capture in captures:
         if capture.left_out is None or capture.left_out:
-            partitions.setdefault(capture.left_out, []).append(capture.edge.partition or "")
+            partitions.setdefault(capture.left_out, []).append(capture.edge.key)
     are_listed = sum(len(keys or ()) for keys in partitions) <= _MOST_LISTED
     return [(sorted(keys) if keys and are_listed else None, of) for keys, of in partitions.items()]
 

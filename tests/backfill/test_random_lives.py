@@ -150,7 +150,7 @@ class Backfills(PartitionsToCome):
         captures = tuple(each.capture for each in work)
         self.published(stamp_properties(captures, attempt="attempt", run_id=captures[0].run_id))
         for each in work:
-            key = each.capture.edge.partition or ""
+            key = each.capture.edge.key
             self.held[key] = each.applied(self.held.get(key, Counter()))
         return True
 
@@ -283,7 +283,7 @@ class Backfills(PartitionsToCome):
         self.published(
             stamp_properties((work.capture,), attempt="attempt", run_id=work.capture.run_id), staged_branch(backfill.id)
         )
-        key = edge.partition or ""
+        key = edge.key
         backfill.staged[key] = work.applied(backfill.staged.get(key, self.held.get(key, Counter())))
 
     @precondition(lambda self: self.waiting and not self.waiting.at_work)
@@ -304,7 +304,7 @@ class Backfills(PartitionsToCome):
         publisher.commit(TARGET, stamps)
         watch = PartitionWatch(self.lake.storage, self.store, "out", self.target)
         if stamps:
-            partitions = [edge.partition or "" for edge in stamps]
+            partitions = [edge.key for edge in stamps]
             watch.recompute_overtaken(self.tracked, self.lake.load(TABLE, asset="test"), partitions)
         self.held |= backfill.staged
         self.cancel()

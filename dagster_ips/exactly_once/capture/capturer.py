@@ -338,7 +338,7 @@ class Capturer:
             with effect(Effect.RECORD_LOOK):
                 self.store.set_line(replace(line, scanned=known.scanned))
         if known.checked_to and may_lack_rows(line, known.checked_to, source, tracked.ref):
-            read = {state.edge.partition or "": state.committed for state in states if state.committed}
+            read = {state.edge.key: state.committed for state in states if state.committed}
             line = with_rows_read(line, known.checked_to, source, tracked, read)
         line = with_taken_back(line, tracked.slicing, _taken_back(edges), states)
         if line.unmapped and tracked.policies.on_unmapped is OnUnmapped.ERROR:
@@ -431,7 +431,7 @@ def _left_out(each: InputToCapture, state: EdgeState, mode: Mode) -> frozenset[s
     if each.line is None or each.tracked.slicing is None:
         return frozenset()
     lacked = state.left_out if mode is Mode.INCREMENTAL else frozenset[str]()
-    return lacked | each.tracked.slicing.left_out(state.edge.partition or "", each.line.looked.touched)
+    return lacked | each.tracked.slicing.left_out(state.edge.key, each.line.looked.touched)
 
 
 def _require_nothing_kept(ready: ReadyToCapture, over: Sequence[StartOver]) -> None:
@@ -458,7 +458,7 @@ def _division(each: InputToCapture) -> str | None:
 
 def _taken_back(edges: Sequence[EdgeToCapture]) -> dict[str, Watermark]:
     """The partitions that a revert took back, according to their newest stamps, and up to where."""
-    stamps = {edge.state.edge.partition or "": edge.history.newest for edge in edges if edge.history}
+    stamps = {edge.state.edge.key: edge.history.newest for edge in edges if edge.history}
     return {key: stamp.to_inclusive for key, stamp in stamps.items() if stamp and stamp.takes_back}
 
 

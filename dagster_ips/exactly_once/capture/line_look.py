@@ -163,11 +163,11 @@ def with_newcomers(
     pending with the rows that its keys have now, and one that is back with all that may have changed in the meantime.
     """
     slicing, head = tracked.known_slicing, source.ancestry(tracked.ref).head
-    never = {state.edge.partition or "" for state in states if state.committed is None}
+    never = {state.edge.key for state in states if state.committed is None}
     forgotten = taken_by_any(slicing, never) - line.touched.keys()
     for state in states if line.partitions is not None else ():
         if state.committed is not None:
-            line = line.with_back(state, slicing.taken_by(state.edge.partition or ""))
+            line = line.with_back(state, slicing.taken_by(state.edge.key))
     if head is None or not slicing.made_of(forgotten) - never:
         return line
     looking = _Looking(storage, source, head, FileKeys(storage, source, slicing))
@@ -183,9 +183,9 @@ def with_taken_back(
     the revert took them back to.
     """
     for state in states:
-        at = back.get(state.edge.partition or "")
+        at = back.get(state.edge.key)
         if at is not None and state.committed == at:
-            line = line.with_read_beyond(slicing.taken_by(state.edge.partition or ""), at)
+            line = line.with_read_beyond(slicing.taken_by(state.edge.key), at)
     return line
 
 

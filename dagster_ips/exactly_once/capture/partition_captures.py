@@ -56,7 +56,7 @@ def changed_in_partitions(
         BrokenHistoryError: the history can't be followed from where one of them has consumed.
     """
     slicing, head = tracked.known_slicing, source.ancestry(tracked.ref).head
-    partitions = {state: state.edge.partition or "" for state in states}
+    partitions = {state: state.edge.key for state in states}
     lacking = frozenset[str]().union(*[state.left_out & slicing.taken_by(key) for state, key in partitions.items()])
     if lacking:
         some = ", ".join(sorted(lacking)[:_SHOWN])

@@ -218,7 +218,7 @@ class PartitionWatch:
         made_of = slicing.made_of_each(line.touched)
         states = self._states(line, slicing, frozenset[str]().union(*made_of.values()))
         # If a run was killed before it committed, the cursor is behind the stamps; if a revert was, it is ahead.
-        states |= {state.edge.partition or "": state for state in back[1] if state.edge.partition in states}
+        states |= {state.edge.key: state for state in back[1] if state.edge.partition in states}
         pending = {key: state for key, state in states.items() if line.is_pending(state, slicing.taken_by(key))}
         pending |= self._read_by_other_columns(line, tracked, source)
         pending |= self._computed_before_losses(line, slicing)
@@ -237,7 +237,7 @@ class PartitionWatch:
         settled = settle_all(stored, histories_of(self.storage, self.target, stored.values()))
         now = as_divided_now(settled.values(), self.target, line, slicing)
         return {
-            edge.partition or "": now[edge]
+            edge.key: now[edge]
             for edge, state in settled.items()
             if now[edge].committed is None and (state.committed is not None or state.target is not None)
         }
@@ -343,7 +343,7 @@ class PartitionWatch:
     def _states(self, line: LineState, slicing: Slicing, partitions: frozenset[str]) -> dict[str, EdgeState]:
         stored = self.store.get_many([line.edge.of(key) for key in sorted(partitions)])
         states = as_divided_now(stored.values(), self.target, line, slicing)
-        return {edge.partition or "": state for edge, state in states.items()}
+        return {edge.key: state for edge, state in states.items()}
 
 
 def _has_passed(line: LineState, to: Watermark) -> bool:

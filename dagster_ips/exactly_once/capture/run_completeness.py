@@ -60,7 +60,7 @@ class Completion:
             capture = captured.capture
             consumed, _ = consumed_after(capture.from_exclusive, capture.to_inclusive, capture.bite)
             return consumed
-        keys = {capture.edge.partition or "" for capture in captured.captures}
+        keys = {capture.edge.key for capture in captured.captures}
         by_time = self.last_window_end is not None
         return self.watch.consumed_up_to(captured.tracked, captured.source, but=keys, by_time=by_time)
 

@@ -446,7 +446,7 @@ def _require_all_superseded(
         PublishError: another run published some of a run's partitions, and not all.
     """
     done = {capture.edge.partition for capture, _ in superseded}
-    if left := sorted({capture.edge.partition or "" for capture in captures if capture.edge.partition not in done}):
+    if left := sorted({capture.edge.key for capture in captures if capture.edge.partition not in done}):
         listed = f"{left[0]} to {left[-1]}" if len(left) > 1 else left[0]
         problem = (
             f"another run published {len(done)} of this run's partitions a moment ago; the other {len(left)} "

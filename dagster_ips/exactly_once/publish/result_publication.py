@@ -70,7 +70,7 @@ def publish_result(  # noqa: PLR0913  # all are independent
     if existing is not None:
         publisher.require_own(existing, captures, table.asset)
     result, stored = _checked(replace(result, storage=lake.storage), table, existing, catalog=lake.name)
-    new = sorted({each.edge.partition or "" for each in captures if each.is_of_new_partition})
+    new = sorted({each.edge.key for each in captures if each.is_of_new_partition})
     if existing is not None and not new and result.changes_nothing():
         publisher.commit_without_writing(captures)
         return Publication(existing)

@@ -263,9 +263,9 @@ class BackfillLauncher:
             for edge, state in settled.items():
                 up_to = state.holds_up_to
                 if up_to is not None and slicing is not None and looked is not None:
-                    start = looked.start_of(state, slicing.taken_by(edge.partition or ""))
+                    start = looked.start_of(state, slicing.taken_by(edge.key))
                     up_to = replace(start or up_to, schema_id=up_to.schema_id)
-                alike.setdefault((up_to, state.left_out, state.file_set), []).append(edge.partition or "")
+                alike.setdefault((up_to, state.left_out, state.file_set), []).append(edge.key)
             for (up_to, left_out, file_set), partitions in alike.items():
                 division = divided(slicing.division, looked.losses) if slicing and looked else None
                 own = None if keys is None else tuple(partitions)

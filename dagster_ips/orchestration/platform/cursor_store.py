@@ -179,7 +179,7 @@ def _key(edge: Edge) -> str:
 
 def _reader(edge: Edge) -> tuple[str, str]:
     """Whose edge it is: the consumer and its partition."""
-    return edge.consumer, edge.partition or ""
+    return edge.consumer, edge.key
 
 
 def _batches(of: Sequence[_Any], size: int) -> Iterator[Sequence[_Any]]:

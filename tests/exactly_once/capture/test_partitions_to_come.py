@@ -182,7 +182,7 @@ class PartitionsToCome(RuleBasedStateMachine):
         return tuple(self.work_of(capture) for capture in captured.captures)
 
     def work_of(self, capture: Capture) -> Work:
-        key, before = capture.edge.partition or "", capture.from_exclusive
+        key, before = capture.edge.key, capture.from_exclusive
         is_whole = capture.mode is Mode.FULL or before is None
         went = Counter[Row]() if is_whole else self.taken(key, before)
         return Work(capture, is_whole, self.taken(key, capture.to_inclusive), went)
@@ -199,7 +199,7 @@ class PartitionsToCome(RuleBasedStateMachine):
         properties = stamped | owner_properties("out", None)
         self.lake.client.load_table(TARGET).append(ARROW.empty_table(), snapshot_properties=properties)
         for each in work:
-            key = each.capture.edge.partition or ""
+            key = each.capture.edge.key
             self.held[key] = each.applied(self.held.get(key, Counter()))
         return True
 

@@ -671,7 +671,7 @@ class Life:
         for key in begun.keys or ("",):
             inputs: dict[str, Seen] | None = {}
             for name, each in begun.captured.items():
-                capture = next(c for c in each.captures if (c.edge.partition or "") == key)
+                capture = next(c for c in each.captures if c.edge.key == key)
                 since, to = capture.from_exclusive, capture.to_inclusive
                 try:
                     before = self.reader.at(f"media.{name}", since.snapshot_id if since else None)
