@@ -123,7 +123,6 @@ class Backfills(PartitionsToCome):
             is_partitioned=True,
             inputs={"plays": self.tracked},
             edges=[Edge("out", "plays")],
-            tracked=lambda *_: {"plays": self.tracked},
         )
         tables = {"out": TARGET, "plays": TABLE}
         return SimpleNamespace(
@@ -132,6 +131,7 @@ class Backfills(PartitionsToCome):
             store=self.store,
             lake=lambda _: self.lake,
             metadata=lambda asset: self.lake.load(tables[asset], asset="test"),
+            inputs=lambda _: {"plays": self.tracked},
             own_slicing=lambda _: SameKeys(keys),
             partitions_def=lambda _: self.consumer,
         )

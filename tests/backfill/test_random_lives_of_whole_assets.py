@@ -137,7 +137,6 @@ class WholeLives(RuleBasedStateMachine):
                 is_partitioned=False,
                 inputs=inputs,
                 edges=[stage.line],
-                tracked=lambda *_: {stage.upstream: stage.tracked},
             )
             return SimpleNamespace(consumer=consumer, graph=None)
 
@@ -148,6 +147,7 @@ class WholeLives(RuleBasedStateMachine):
             store=self.store,
             lake=lambda _: self.lake,
             metadata=lambda asset: self.load(tables[asset]),
+            inputs=lambda asset: {stage.upstream: stage.tracked for stage in STAGES if stage.name == asset},
             own_slicing=lambda _: None,
             partitions_def=lambda _: None,
         )

@@ -10,7 +10,7 @@ import dagster as dg
 
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.errors import UnknownConsumerError
-from dagster_ips.exactly_once.capture.tracked_input import MAIN
+from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -83,6 +83,15 @@ class AssetLineage:
     def metadata(self, asset: str) -> TableMetadata | None:
         """The current metadata of the asset's table; None if the table doesn't exist."""
         return self.lake(asset).find(self.table(asset).table)
+
+    def inputs(self, asset: str) -> dict[str, TrackedInput]:
+        """The asset's incremental inputs, by name, with their slicing; empty if it has none.
+
+        Raises:
+            DeclarationError: as ``Consumer.tracked``.
+        """
+        known = self.consumers.get(asset)
+        return known.consumer.tracked(known.graph, self.instance) if known else {}
 
     def code_version(self, asset: str) -> str | None:
         """The version of the code that would compute the asset now; None if it is unknown."""

@@ -175,13 +175,14 @@ class BackfillFollower:
         known = self.lineage.consumers.get(stage.asset)
         if known is None or stage is self.plan.root or self.is_staged:
             return frozenset()
-        of_kind = self._waiting_partitions if known.consumer.is_partitioned else self._waiting_whole
-        return frozenset(of_kind(known, stage) & set(stage.parts))
+        is_partitioned = known.consumer.is_partitioned
+        waiting = self._waiting_partitions(stage) if is_partitioned else self._waiting_whole(known, stage)
+        return frozenset(waiting & set(stage.parts))
 
-    def _waiting_partitions(self, known: KnownConsumer, stage: PlannedStage) -> set[str]:
-        instance, target, found = self.lineage.instance, self.lineage.metadata(stage.asset), set[str]()
+    def _waiting_partitions(self, stage: PlannedStage) -> set[str]:
+        target, found = self.lineage.metadata(stage.asset), set[str]()
         watch = PartitionWatch(self.lineage.lake(stage.asset).storage, self.lineage.store, stage.asset, target)
-        for tracked in known.consumer.tracked(known.graph, instance).values():
+        for tracked in self.lineage.inputs(stage.asset).values():
             source = self.lineage.metadata(tracked.upstream) if tracked.upstream in stage.upstreams else None
             found |= watch.waiting(tracked, source).keys() if source else set()
         return found

@@ -241,9 +241,8 @@ class BackfillLauncher:
         A partition that no change has touched for a long time counts as consumed up to the last look at the input. If
         the table was rolled back or replaced, what was consumed isn't in it: then only the stamps of its rows say more.
         """
-        known = self.lineage.consumers.get(plan.root.asset)
         store, target = self.lineage.store, self.lineage.metadata(plan.root.asset)
-        for tracked in known.consumer.tracked(known.graph, self.lineage.instance).values() if known else ():
+        for tracked in self.lineage.inputs(plan.root.asset).values():
             line = Edge(plan.root.asset, tracked.upstream)
             keys = plan.root.partitions
             edges = [line] if keys is None else [line.of(key) for key in keys]

@@ -120,7 +120,7 @@ class _Planner:
         """The stage that the backfill recomputes."""
         lineage, known = self.lineage, self.lineage.consumers.get(asset)
         reads, unknown = [], []
-        for name, tracked in known.consumer.tracked(known.graph, lineage.instance).items() if known else ():
+        for name, tracked in lineage.inputs(asset).items():
             source, storage = lineage.metadata(tracked.upstream), lineage.lake(tracked.upstream).storage
             if source is None:
                 unknown.append(f"{tracked.table}, its input {name}, doesn't exist yet")
@@ -150,7 +150,7 @@ class _Planner:
     def follower(self, known: KnownConsumer) -> PlannedStage:
         """A stage that follows automatically."""
         lineage, consumer = self.lineage, known.consumer
-        inputs = consumer.tracked(known.graph, lineage.instance).values()
+        inputs = lineage.inputs(consumer.name).values()
         followed = [each for each in inputs if each.upstream in self.stages and each.ref == MAIN]
         upstreams = tuple(each.upstream for each in followed)
         keys = self._partitions(followed) if consumer.is_partitioned else None

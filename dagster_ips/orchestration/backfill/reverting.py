@@ -154,7 +154,7 @@ class BackfillReverter:
             return
         lake = self.lineage.lake(self._root.asset)
         watch = PartitionWatch(lake.storage, self.lineage.store, known.consumer.name, lake.find(self._root.table))
-        for tracked in known.consumer.tracked(known.graph, self.lineage.instance).values():
+        for tracked in self.lineage.inputs(self._root.asset).values():
             watch.pending(tracked, lake.load(tracked.table, asset=known.consumer.name))
 
     @property
@@ -401,9 +401,7 @@ class BackfillReverter:
         if is_partitioned != (self._root.partitions is not None) or is_partitioned != (self._slicing() is not None):
             yield f"{self._root.asset} is no longer partitioned as it was"
             return
-        known, instance = self._consumer, self.lineage.instance
-        inputs = known.consumer.tracked(known.graph, instance).values() if known else ()
-        slicings = {each.upstream: each.slicing for each in inputs}
+        slicings = {each.upstream: each.slicing for each in self.lineage.inputs(self._root.asset).values()}
         made_by = {(edge.upstream, made.division) for edge, made in consumed.items() if made.division is not None}
         # What was deleted since doesn't matter: what is restored is then recomputed without it.
         then = {(upstream, without_losses(division)) for upstream, division in made_by}

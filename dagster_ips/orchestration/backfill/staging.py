@@ -285,7 +285,7 @@ class StagedBackfill:
             return
         lake, stamped = self.lineage.lake(each.stage.asset), self._stamps(each)
         watch = PartitionWatch(lake.storage, self.lineage.store, each.stage.asset, lake.find(each.stage.table))
-        for tracked in known.consumer.tracked(known.graph, self.lineage.instance).values():
+        for tracked in self.lineage.inputs(each.stage.asset).values():
             line = Edge(each.stage.asset, tracked.upstream)
             partitions = [edge.partition for edge in stamped if edge.line == line and edge.partition is not None]
             source = lake.find(tracked.table)

@@ -56,7 +56,7 @@ class StageValidator:
         known = self._provable(stage)
         lake = self.lineage.lake(stage.asset).on_branch(self.plan.staged_branch)
         prover = Prover(lake, self.lineage.store)
-        inputs = list(known.consumer.tracked(known.graph, self.lineage.instance).values())
+        inputs = list(self.lineage.inputs(stage.asset).values())
         claim = prover.claim(stage.asset, stage.table, inputs, stage.partitions)
         begun = claim.begun if claim else ()
         known_parts = {key or "" for key in begun}
