@@ -76,7 +76,9 @@ def test_a_replaced_table_equals_a_recompute(lake: Lake, instance: dg.DagsterIns
     rounds(lake, instance, copy, lambda: _same(lake, "media.copy", "media.playback"))
 
 
-def test_an_append_with_dedup_on_keeps_one_row_per_key(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_an_append_with_dedup_on_keeps_one_row_per_key(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     @dg.asset(
         ins={"playback": ips.incremental()},
         metadata=ips.append(dedup_on=["event_id"]) | ips.table("media.once", partition_by=["event_date"]),
@@ -85,25 +87,12 @@ def test_an_append_with_dedup_on_keeps_one_row_per_key(lake: Lake, instance: dg.
         return playback.changes
 
     definitions = pipeline(lake.folder, lake.spark_folder, once)
-    first = events(range(6))
-    lake.create_playback(first)
+    lake.create_playback(events(range(6)) + events(range(6)))
     materialize(definitions, instance, "once")
+    assert lake.rows("media.once") == Counter(events(range(6)))
     lake.append(events(range(4, 9)) + events(range(7, 9)))
     materialize(definitions, instance, "once")
     assert lake.rows("media.once") == Counter(events(range(9)))
-
-
-def test_a_first_full_append_with_dedup_on_keeps_one_row_per_key(lake: Lake, instance: dg.DagsterInstance) -> None:
-    @dg.asset(
-        ins={"playback": ips.incremental()},
-        metadata=ips.append(dedup_on=["event_id"]) | ips.table("media.once", partition_by=["event_date"]),
-    )
-    def once(playback: ips.IcdcView) -> DataFrame:
-        return playback.changes
-
-    lake.create_playback(events(range(6)) + events(range(6)))
-    materialize(pipeline(lake.folder, lake.spark_folder, once), instance, "once")
-    assert lake.rows("media.once") == Counter(events(range(6)))
 
 
 def test_a_merge_with_latest_by_never_goes_back_to_an_older_row(lake: Lake, instance: dg.DagsterInstance) -> None:
