@@ -11,21 +11,22 @@ from dagster_ips.core.partials_property import PARTIALS
 from dagster_ips.core.partition_keys import PartitionKeys
 from dagster_ips.core.queries_property import QUERIES, queries_property, query_text_of
 from dagster_ips.core.ranges import Predicate
+from dagster_ips.core.table_name import namespace_of
 from dagster_ips.core.write_mode import ByQuery, Combine, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.exactly_once.publish.publisher import Check, Publication, Publisher, unchecked
 from dagster_ips.exactly_once.publish.result_writer import Result
-from dagster_ips.exactly_once.publish.target_creation import create_target, order_new_target
 from dagster_ips.iceberg import code_stamps, lookup_stamps
+from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.lookup_stamps import LookedUp
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.spark.targets import TableDescription, set_properties
+from dagster_ips.spark.targets import TableDescription, create_table, order_table, set_properties
 
 if TYPE_CHECKING:
-    from dagster_ips.spark.session import DataFrame
+    from dagster_ips.spark.session import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,31 @@ def _created_or_followed(
         stored = follow_frame(stored, lake, table.name)
     order_new_target(session, lake.name, table.name, existing, description)
     return stored
+
+
+def create_target(
+    lake: LakeCatalog, session: SparkSession, table: str, like: DataFrame, description: TableDescription
+) -> None:
+    """Create ``table``, and its namespace, for rows like ``like``; it stays empty.
+
+    Raises:
+        LayoutError: as ``create_table``.
+    """
+    with effect(Effect.CREATE_TARGET):
+        lake.create_namespace(namespace_of(table))
+        create_table(session, lake.name, table, like, description)
+
+
+def order_new_target(
+    session: SparkSession, catalog: str, table: str, existing: TableMetadata | None, description: TableDescription
+) -> None:
+    """Set a new table's sort order; ``existing`` is the table before the run, None if the run created it.
+
+    A table without a snapshot counts as new: a run that is killed right after creating it leaves it without an order.
+    """
+    if description.sort_by and (existing is None or existing.head_snapshot_id() is None):
+        with effect(Effect.ORDER_TARGET):
+            order_table(session, catalog, table, description.sort_by)
 
 
 def _queries(existing: TableMetadata | None, code: str | None, declared: WriteMode) -> dict[str, str]:

@@ -17,8 +17,8 @@ from dagster_ips.errors import DeclarationError, RemovedRowsError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_types_fit
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange
+from dagster_ips.exactly_once.publish.result_publication import create_target, order_new_target
 from dagster_ips.exactly_once.publish.statement_block import Block, block
-from dagster_ips.exactly_once.publish.target_creation import create_target, order_new_target
 from dagster_ips.iceberg import code_stamps
 from dagster_ips.orchestration.declare.consumers import Consumer, MetadataByKey, capturing_consumers
 from dagster_ips.orchestration.declare.declarations import description_of

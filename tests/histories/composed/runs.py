@@ -24,9 +24,8 @@ from dagster_ips.exactly_once.capture.row_counts import count_rows
 from dagster_ips.exactly_once.capture.tables_together import capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
-from dagster_ips.exactly_once.publish.result_publication import AssetTable, publish_result
+from dagster_ips.exactly_once.publish.result_publication import AssetTable, create_target, publish_result
 from dagster_ips.exactly_once.publish.statement_block import block
-from dagster_ips.exactly_once.publish.target_creation import create_target
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg import code_stamps
 from dagster_ips.iceberg.stamps import owner_properties
