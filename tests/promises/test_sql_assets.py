@@ -100,16 +100,17 @@ def whole(lake: Lake, text: str) -> DataFrame:
     return lake.sql(text.replace("{title}", "title"))
 
 
-def expected(lake: Lake, text: str) -> Counter[tuple[Any, ...]]:
-    """What the whole query gives now."""
-    return Counter(map(tuple, whole(lake, text).collect()))
-
-
-def shown(lake: Lake, name: str, text: str) -> Counter[tuple[Any, ...]]:
-    """The rows of the table, with the query's columns in the query's order."""
-    found, columns = lake.sql(f"SELECT * FROM lake.media.{name}"), whole(lake, text).columns
+def shown(lake: Lake, name: str, columns: list[str]) -> Counter[tuple[Any, ...]]:
+    """The rows of the table, with these columns, which are all that aren't hidden."""
+    found = lake.sql(f"SELECT * FROM lake.media.{name}")
     assert sorted(columns) == sorted(column for column in found.columns if not column.startswith("_ips_"))
     return Counter(map(tuple, found.select(*[f"`{column}`" for column in columns]).collect()))
+
+
+def check(lake: Lake, name: str, text: str, *after: object) -> None:
+    """The table has the rows that the whole query gives now."""
+    wanted = whole(lake, text)
+    assert shown(lake, name, wanted.columns) == Counter(map(tuple, wanted.collect())), (name, *after)
 
 
 def said(result: dg.ExecuteInProcessResult, name: str) -> dict[str, Any]:
@@ -132,13 +133,13 @@ def test_after_any_change_of_its_sources_the_table_is_what_the_query_gives(
     definitions = pipeline(lake.folder, lake.spark_folder, *assets(queries))
     result = materialize(definitions, instance, *queries)
     for name, text in queries.items():
-        assert shown(lake, name, text) == expected(lake, text), name
+        check(lake, name, text)
         assert said(result, name)["refresh"] == "full"
     for statement, strategies in steps:
         lake.sql(statement)
         result = materialize(definitions, instance, *queries)
         for name, text in queries.items():
-            assert shown(lake, name, text) == expected(lake, text), (statement, name)
+            check(lake, name, text, statement)
         wanted = {name: strategies[name] for name in queries if name in strategies}
         assert {name: said(result, name)["refresh"] for name in wanted} == wanted, statement
 
@@ -244,7 +245,7 @@ def test_a_replaced_source_causes_a_full_run_each_time_and_runs_in_between_are_i
         for statement in statements:
             lake.sql(statement)
         result = materialize(definitions, instance, "by_genre")
-        assert shown(lake, "by_genre", BY_GENRE) == expected(lake, BY_GENRE), statements
+        check(lake, "by_genre", BY_GENRE, statements)
         found = said(result, "by_genre")
         assert found["refresh"] == strategy, statements
         assert why in found["summary"], statements
@@ -265,7 +266,7 @@ def test_inserted_rows_may_remove_rows_from_a_group(lake: Lake, instance: dg.Dag
     for account in ("a1", "a2"):  # the second one removes the group
         lake.sql(f"INSERT INTO lake.media.title VALUES ('{account}', 'x')")
         result = materialize(definitions, instance, "by_genre")
-        assert shown(lake, "by_genre", text) == expected(lake, text)
+        check(lake, "by_genre", text)
         assert said(result, "by_genre")["refresh"] == "combine"
 
 
@@ -306,7 +307,7 @@ def test_a_new_group_may_lose_rows_in_the_change_that_creates_it(lake: Lake, ins
     lake.sql("DELETE FROM lake.media.title WHERE account = 'a1'")
     lake.sql("DELETE FROM lake.media.playback WHERE event_id = 0")  # else titles would change first
     assert said(materialize(definitions, instance, "x"), "x")["refresh"] == "combine"
-    assert shown(lake, "x", text) == expected(lake, text)
+    check(lake, "x", text)
 
 
 @pytest.mark.slow
@@ -328,7 +329,7 @@ def test_a_value_may_be_corrected_when_the_first_row_that_refers_to_it_came(
     lake.sql("INSERT INTO lake.media.playback VALUES (100, DATE'2026-01-02', 'new', 6)")
     lake.sql("UPDATE lake.media.title SET genre = '3' WHERE account = 'new'")
     assert said(materialize(definitions, instance, "x"), "x")["refresh"] == strategy
-    assert shown(lake, "x", text) == expected(lake, text)
+    check(lake, "x", text)
 
 
 @pytest.mark.slow
@@ -343,7 +344,7 @@ def test_a_side_of_a_union_may_have_only_nulls_where_the_other_has_keys(
     materialize(definitions, instance, "x")
     lake.sql("DELETE FROM lake.media.playback WHERE event_id = 1")
     assert said(materialize(definitions, instance, "x"), "x")["refresh"] == "keys"
-    assert shown(lake, "x", text) == expected(lake, text)
+    check(lake, "x", text)
 
 
 BY_ID = "SELECT id, count(DISTINCT account) AS n FROM visit GROUP BY id"
@@ -419,7 +420,7 @@ def test_everything_is_computed_if_few_changed_rows_affect_many_keys(lake: Lake,
     result = said(materialize(definitions, instance, "x"), "x")
     assert result["refresh"] == "full"
     assert "at least 33% of the keys are affected, and the limit is 10%" in result["refresh, why not better"]
-    assert shown(lake, "x", text) == expected(lake, text)
+    check(lake, "x", text)
 
 
 def defined(lake: Lake, text: str, refresh: str) -> dg.Definitions:
@@ -439,10 +440,12 @@ def test_a_new_query_text_runs_in_full_once_even_in_strict(lake: Lake, instance:
     assert said(materialize(defined(lake, as_before, "strict"), instance, "x"), "x")["refresh"] == "combine"
     for text in reversed(texts):
         result = materialize(defined(lake, text, "strict"), instance, "x")
-        assert (said(result, "x")["refresh"], shown(lake, "x", text)) == ("full", expected(lake, text))
+        assert said(result, "x")["refresh"] == "full"
+        check(lake, "x", text)
         lake.append(events(range(10, 14)))
         result = materialize(defined(lake, text, "strict"), instance, "x")
-        assert (said(result, "x")["refresh"], shown(lake, "x", text)) == ("combine", expected(lake, text))
+        assert said(result, "x")["refresh"] == "combine"
+        check(lake, "x", text)
 
 
 def test_strict_refuses_every_full_run_but_the_first(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -450,13 +453,14 @@ def test_strict_refuses_every_full_run_but_the_first(lake: Lake, instance: dg.Da
     lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
     total = "SELECT sum(seconds) AS s FROM playback HAVING count(*) > 1"
     materialize(defined(lake, total, "strict"), instance, "x")
-    before = shown(lake, "x", total)
+    columns = whole(lake, total).columns
+    before = shown(lake, "x", columns)
     lake.append(events(range(20, 24)))
     with pytest.raises(QueryNotDerivedError, match="an aggregate without GROUP BY is a single row"):
         materialize(defined(lake, total, "strict"), instance, "x")
-    assert shown(lake, "x", total) == before
+    assert shown(lake, "x", columns) == before
     materialize(defined(lake, total, "auto"), instance, "x")
-    assert shown(lake, "x", total) == expected(lake, total)
+    check(lake, "x", total)
 
 
 def test_a_query_that_names_a_renamed_column_is_refused_and_its_new_text_computes_the_table(
@@ -474,7 +478,7 @@ def test_a_query_that_names_a_renamed_column_is_refused_and_its_new_text_compute
     assert sorted(lake.sql("SELECT account, s FROM lake.media.x").collect()) == sorted(before)
     text = text.replace("seconds", "played")
     materialize(pipeline(lake.folder, lake.spark_folder, ips.sql_asset("x", text, table="media.x")), instance, "x")
-    assert shown(lake, "x", text) == expected(lake, text)
+    check(lake, "x", text)
 
 
 @pytest.mark.slow
@@ -487,7 +491,7 @@ def test_refresh_full_computes_everything_in_every_run(lake: Lake, instance: dg.
     for _ in range(2):
         result = materialize(pipeline(lake.folder, lake.spark_folder, asset), instance, "x")
         assert said(result, "x")["refresh"] == "full"
-        assert shown(lake, "x", text) == expected(lake, text)
+        check(lake, "x", text)
         lake.append(events(range(6, 9)))
 
 
@@ -514,7 +518,7 @@ def test_everything_is_computed_if_an_incremental_refresh_took_longer_before(
         ("playback", "rows are updated or deleted", "keys"),
     ]
     assert "days isn't computed only from keys and from sum" in str(foreseen[0]["why not better"])
-    assert shown(lake, "x", text) == expected(lake, text)
+    check(lake, "x", text)
 
 
 def test_the_query_may_be_a_file_and_a_missing_file_is_refused(tmp_path: Path) -> None:
@@ -777,7 +781,7 @@ def test_a_new_column_that_star_names_is_in_rows_that_are_replaced_by_keys(
     lake.sql("UPDATE lake.media.playback SET plan = 'free' WHERE event_id = 3")
     lake.sql("UPDATE lake.media.title SET genre = 'b' WHERE account IN (SELECT max(account) FROM lake.media.title)")
     assert said(materialize(definitions, instance, "all"), "all")[REFRESH] == "keys"
-    assert shown(lake, "all", text) == expected(lake, text)
+    check(lake, "all", text)
 
 
 @pytest.mark.slow
@@ -808,7 +812,7 @@ def test_the_earlier_rows_of_a_source_are_read_with_its_current_columns(
             # The sides of a UNION match the fields of a struct by their places, so a new field may change earlier rows.
             both = "full" if change.startswith("ADD") and not more else "append"
             for name, text in texts.items():
-                assert shown(lake, name, text) == expected(lake, text), (change, more, name)
+                check(lake, name, text, change, more)
                 assert said(result, name)["refresh"] == {"both": both, "joined": "combine"}[name], (change, more)
 
 

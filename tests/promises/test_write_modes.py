@@ -76,9 +76,7 @@ def test_a_replaced_table_equals_a_recompute(lake: Lake, instance: dg.DagsterIns
     rounds(lake, instance, copy, lambda: _same(lake, "media.copy", "media.playback"))
 
 
-def test_an_append_with_dedup_on_keeps_one_row_per_key(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
+def test_an_append_with_dedup_on_keeps_one_row_per_key(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(
         ins={"playback": ips.incremental()},
         metadata=ips.append(dedup_on=["event_id"]) | ips.table("media.once", partition_by=["event_date"]),

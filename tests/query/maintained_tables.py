@@ -69,9 +69,10 @@ class MaintainedTables:
             strategy, problem = strategy_of(result, name), None
             if strategy == FAILED:
                 problem = _error(result, name)
-            elif (found := self._shown(name)) != (expected := self._expected(name)):
+            else:
+                found, expected = self._rows(name)
                 lacks, has = ((a - b).most_common(3) for a, b in ((expected, found), (found, expected)))
-                problem = f"lacks {lacks}, has {has}"
+                problem = f"lacks {lacks}, has {has}" if lacks or has else None
             self.figures[strategy] += 1
             if problem:
                 self.wrong.append(f"{name} by {strategy} after {what_changed}: {problem}\n  {self.texts[name]}")
@@ -82,13 +83,12 @@ class MaintainedTables:
         for name in self.texts:
             self.lake.sql(f"DROP TABLE IF EXISTS lake.media.{name} PURGE")
 
-    def _expected(self, name: str) -> Counter[tuple[Any, ...]]:
-        return Counter(map(_hashable, self.lake.sql(self.texts[name]).collect()))
-
-    def _shown(self, name: str) -> Counter[tuple[Any, ...]]:
-        """The rows of the table, with the query's columns in its order."""
-        columns = ", ".join(f"`{column}`" for column in self.lake.sql(self.texts[name]).columns)
-        return Counter(map(_hashable, self.lake.sql(f"SELECT {columns} FROM lake.media.{name}").collect()))
+    def _rows(self, name: str) -> tuple[Counter[tuple[Any, ...]], Counter[tuple[Any, ...]]]:
+        """The rows of the table, with the query's columns in its order, and the rows that the query gives."""
+        wanted = self.lake.sql(self.texts[name])
+        columns = ", ".join(f"`{column}`" for column in wanted.columns)
+        found = self.lake.sql(f"SELECT {columns} FROM lake.media.{name}")
+        return Counter(map(_hashable, found.collect())), Counter(map(_hashable, wanted.collect()))
 
 
 def _hashable(row: Iterable[Any]) -> tuple[Any, ...]:
