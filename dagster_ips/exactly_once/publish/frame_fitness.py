@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import WEIGHT
@@ -87,19 +87,18 @@ def _require_own_keys(made: Provenance, write_mode: WriteMode, table: str) -> No
     """Fail if columns by which rows belong together, or are found, aren't the upstream's own."""
     # A row that one input lost is found by its key among the rows of all of them.
     may_remove_rows = any(change.may_remove_rows for change in made.inputs)
-    for change in made.inputs:
-        for taken in change.taken:
-            for column in _kept(write_mode, change, taken, may_remove_rows=may_remove_rows):
-                if not made.keeps(column, taken):
-                    raise UnfitFrameError(
-                        table=table,
-                        upstream=change.upstream,
-                        frame=str(taken),
-                        problem=f"column {column!r} of the result isn't {change.upstream}'s own column, so rows that "
-                        "belong together there may be apart here, and rows to remove can't be found by it",
-                        remedy=f"{_without(column, write_mode, taken)}Keep {column} as it is in {change.upstream}, and "
-                        "give derived values another name; or return an Overwrite of a frame built on source.",
-                    )
+    for change, taken in _taken(made.inputs):
+        for column in _kept(write_mode, change, taken, may_remove_rows=may_remove_rows):
+            if not made.keeps(column, taken):
+                raise UnfitFrameError(
+                    table=table,
+                    upstream=change.upstream,
+                    frame=str(taken),
+                    problem=f"column {column!r} of the result isn't {change.upstream}'s own column, so rows that "
+                    "belong together there may be apart here, and rows to remove can't be found by it",
+                    remedy=f"{_without(column, write_mode, taken)}Keep {column} as it is in {change.upstream}, and "
+                    "give derived values another name; or return an Overwrite of a frame built on source.",
+                )
 
 
 def _is_told(unknown: Sequence[str], mode: Mode, table: str) -> bool:
@@ -144,43 +143,38 @@ def _require_lasting_keys(made: Provenance, write_mode: WriteMode, table: str) -
         case _:
             pass
     for column in sorted(made.varying.intersection(by)):
-        for change in made.inputs:
-            for taken in change.taken:
-                raise UnfitFrameError(
-                    table=table,
-                    upstream=change.upstream,
-                    frame=str(taken),
-                    problem=f"column {column!r} depends on the clock or on chance, so it differs when the same row is "
-                    "computed again, and the existing row can't be found by it",
-                    remedy="Find rows by the upstream's own columns. append() and merge() accept such values in "
-                    "columns that identify nothing, such as a load time; combine() accepts none.",
-                )
+        for change, taken in _taken(made.inputs):
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=str(taken),
+                problem=f"column {column!r} depends on the clock or on chance, so it differs when the same row is "
+                "computed again, and the existing row can't be found by it",
+                remedy="Find rows by the upstream's own columns. append() and merge() accept such values in "
+                "columns that identify nothing, such as a load time; combine() accepts none.",
+            )
 
 
 def _require_weights_as_they_are(made: Provenance, table: str) -> None:
     """A removed row must count as the same row that was added, with the opposite sign."""
-    for change in made.inputs:
-        for taken in change.taken if made.varies_beside else ():
-            if taken.frame is Frame.WEIGHTED:
-                raise UnfitFrameError(
-                    table=table,
-                    upstream=change.upstream,
-                    frame=str(taken),
-                    problem="the clock or chance decides which rows it is joined with, so removed rows would subtract "
-                    "something else than they once added",
-                    remedy=f"Choose those rows by columns of {change.upstream}, such as a date.",
-                )
-    for change in made.inputs:
-        for taken in change.taken:
-            if taken.frame is Frame.WEIGHTED and (made.uses_weight(taken) or not made.keeps(WEIGHT, taken)):
-                raise UnfitFrameError(
-                    table=table,
-                    upstream=change.upstream,
-                    frame=str(taken),
-                    problem=f"its column {WEIGHT} isn't in the result unchanged, or the result's rows or values depend "
-                    "on it, so removed rows would subtract something else than they once added",
-                    remedy=f"Keep {WEIGHT} in the result and don't use it: combine() counts by it.",
-                )
+    for change, taken in _taken(made.inputs):
+        if taken.frame is not Frame.WEIGHTED:
+            continue
+        if made.varies_beside:
+            problem = "the clock or chance decides which rows it is joined with"
+            remedy = f"Choose those rows by columns of {change.upstream}, such as a date."
+        elif made.uses_weight(taken) or not made.keeps(WEIGHT, taken):
+            problem = f"its column {WEIGHT} isn't in the result unchanged, or the result's rows or values depend on it"
+            remedy = f"Keep {WEIGHT} in the result and don't use it: combine() counts by it."
+        else:
+            continue
+        raise UnfitFrameError(
+            table=table,
+            upstream=change.upstream,
+            frame=str(taken),
+            problem=f"{problem}, so removed rows would subtract something else than they once added",
+            remedy=remedy,
+        )
 
 
 def _require_groups_of_one_choice(inputs: Sequence[InputChange], table: str) -> None:
@@ -201,6 +195,11 @@ def _require_groups_of_one_choice(inputs: Sequence[InputChange], table: str) -> 
                     remedy=f"Build the frame on {first} alone, which has all live rows of its groups; or return an "
                     "Overwrite of a frame built on source.",
                 )
+
+
+def _taken(inputs: Sequence[InputChange]) -> Iterator[tuple[InputChange, TakenFrame]]:
+    """Each frame that a result is made of, with the input that it was taken from."""
+    return ((change, taken) for change in inputs for taken in change.taken)
 
 
 _GROUPS = (Frame.AFFECTED, Frame.SCOPE)
@@ -298,7 +297,7 @@ def require_fit(  # noqa: PLR0913  # all are independent
         UnfitFrameError: the frames that were taken don't give what the write mode writes.
         RemovedRowsError: rows may have been removed upstream, and the write mode can't follow that.
     """
-    taken = [each for change in inputs for each in change.taken]
+    taken = [each for _, each in _taken(inputs)]
     match write_mode:
         case Append() as append:
             _require_fragments(table, inputs)
@@ -345,32 +344,30 @@ def _require_fragments(table: str, inputs: Sequence[InputChange]) -> None:
     The ``source`` of an input may be looked up for the changed rows of another.
     """
     has_fragments = any(change.fragments for change in inputs)
-    for change in inputs:
-        for taken in change.taken:
-            if not change.fragments and not (has_fragments and taken.frame is Frame.SOURCE):
-                raise UnfitFrameError(
-                    table=table,
-                    upstream=change.upstream,
-                    frame=str(taken),
-                    problem="results from its old rows would be added a second time",
-                    remedy="Build the frame on added, or on weighted for combine(); or use merge(on=...) or "
-                    "overwrite_partitions().",
-                )
+    for change, taken in _taken(inputs):
+        if not change.fragments and not (has_fragments and taken.frame is Frame.SOURCE):
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=str(taken),
+                problem="results from its old rows would be added a second time",
+                remedy="Build the frame on added, or on weighted for combine(); or use merge(on=...) or "
+                "overwrite_partitions().",
+            )
 
 
 def _require_no_live_rows(table: str, inputs: Sequence[InputChange]) -> None:
     """If another table of the step needs the current rows, with weight 0, then ``weighted`` has them for all tables."""
-    for change in inputs:
-        for taken in change.taken:
-            if taken.frame is Frame.WEIGHTED and change.weighs_live_rows:
-                raise UnfitFrameError(
-                    table=table,
-                    upstream=change.upstream,
-                    frame=str(taken),
-                    problem="it also has rows that didn't change, because another table of the same step is written "
-                    "with a combine() that needs them, and this write mode would add them again",
-                    remedy="Build the frame on added.",
-                )
+    for change, taken in _taken(inputs):
+        if taken.frame is Frame.WEIGHTED and change.weighs_live_rows:
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=str(taken),
+                problem="it also has rows that didn't change, because another table of the same step is written "
+                "with a combine() that needs them, and this write mode would add them again",
+                remedy="Build the frame on added.",
+            )
 
 
 def _require_one_way_of_counting(table: str, inputs: Sequence[InputChange]) -> None:
