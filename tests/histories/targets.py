@@ -22,9 +22,10 @@ from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartiti
 from dagster_ips.errors import DuplicateKeysError, FragmentOverwriteError, IpsError, RemovedRowsError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
+from dagster_ips.exactly_once.publish.result_publication import AssetTable, publish_result
 from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.run_view import RunView
-from dagster_ips.spark.targets import TableDescription, create_table
+from dagster_ips.spark.targets import TableDescription
 from dagster_ips.state.store import EdgeStore
 from dagster_ips.view import IcdcView
 from tests.histories.checks import Truth, WrongCaptureError
@@ -369,22 +370,13 @@ class Target:
         """Write as ``IcdcIOManager`` does; returns whether something was published."""
         lake = self.source.lake
         frame, write_mode = self.kind.write(view, self.names)
-        result = Result(frame, write_mode, view.mode, [view.change])
-        publisher = Publisher(lake.catalog, store, lake.session, captured.capture.run_id)
-        existing = lake.catalog.find(self.name)
         columns = tuple(_columns(self.names, self.kind.partition_by))
         properties = {"format-version": str(self.source.version)}
         description = TableDescription(columns, properties=properties).tuned_for(write_mode)
-        there = existing.identity_partition_columns() if existing else columns
-        result = result.checked(self.name, tuple(there), catalog=lake.catalog.name, shares_views=False)
-        if existing is not None and result.changes_nothing():
-            publisher.commit_without_writing([captured.capture])
-            return False
-        if existing is None:
-            stored = result.with_aggregates(self.name).as_stored
-            create_table(lake.session, lake.catalog.name, self.name, stored, description)
-        published = publisher.publish(self.name, [captured.capture], result.write, consumer=self.consumer)
-        return bool(published.snapshots)
+        table = AssetTable(self.consumer, self.name, description, write_mode, code=None, declared=None)
+        result = Result(frame, write_mode, view.mode, [view.change])
+        publisher = Publisher(lake.catalog, store, lake.session, captured.capture.run_id)
+        return bool(publish_result(publisher, table, result, [captured.capture], looked_up={}).snapshots)
 
     def _check(self, expected: Rows) -> None:
         kept = tuple(self._field(self.names[role]) for role in self.kind.roles[: self.kind.kept])
