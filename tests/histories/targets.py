@@ -371,9 +371,8 @@ class Target:
         lake = self.source.lake
         frame, write_mode = self.kind.write(view, self.names)
         columns = tuple(_columns(self.names, self.kind.partition_by))
-        properties = {"format-version": str(self.source.version)}
-        description = TableDescription(columns, properties=properties).tuned_for(write_mode)
-        table = AssetTable(self.consumer, self.name, description, write_mode, code=None, declared=None)
+        layout = TableDescription(columns, properties={"format-version": str(self.source.version)})
+        table = AssetTable(self.consumer, self.name, layout, write_mode, code=None, declared=None)
         result = Result(frame, write_mode, view.mode, [view.change])
         publisher = Publisher(lake.catalog, store, lake.session, captured.capture.run_id)
         return bool(publish_result(publisher, table, result, [captured.capture], looked_up={}).snapshots)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.partials_property import PARTIALS
 from dagster_ips.core.partition_keys import PartitionKeys
 from dagster_ips.core.queries_property import QUERIES, queries_property, query_text_of
@@ -33,20 +34,25 @@ if TYPE_CHECKING:
 class AssetTable:
     """The table that an asset writes, and how the asset is declared.
 
-    ``description`` is what the table is created by. ``code`` is the asset's code version, ``declared`` as in ``Maker``.
+    ``layout`` is how the table is to be laid out. ``code`` is the asset's code version, ``declared`` as in ``Maker``.
     ``shares_views`` is as in ``provenance``. If the asset has partitions, ``divided`` divides the table's rows among
     them, and the run computes ``partitions``.
     """
 
     asset: str
     name: str
-    description: TableDescription
+    layout: TableDescription
     write_mode: WriteMode
     code: str | None
     declared: str | None
     shares_views: bool = False
     divided: PartitionKeys | None = None
     partitions: Sequence[str] = ()
+
+    @property
+    def description(self) -> TableDescription:
+        """What the table is created by: its layout, what suits the write mode, and whose table it is."""
+        return self.layout.tuned_for(self.write_mode).with_property(ASSET, self.asset)
 
 
 def publish_result(  # noqa: PLR0913  # all are independent

@@ -13,7 +13,6 @@ import dagster as dg
 from pydantic import PrivateAttr
 
 from dagster_ips.core.capture import Mode
-from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.write_mode import ByQuery, Combine, OverwriteWhere, Replace, WriteMode
@@ -377,13 +376,11 @@ def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, 
         context.add_output_metadata({"trusted, not proved by the plan": because})
     inputs = [view.change for view in captured.views.values()]
     result = replace(result, inputs=inputs, is_trusted=because is not None)
-    declared = write_mode_of(metadata, name) or result.write_mode
-    description = description_of(metadata).tuned_for(declared).with_property(ASSET, name)
     target = AssetTable(
         name,
         table,
-        description,
-        declared,
+        description_of(metadata),
+        write_mode_of(metadata, name) or result.write_mode,
         code_version(step, key),
         captured.declared,
         shares_views=running is not None and len(keys_of_step(running.assets_def)) > 1,
@@ -396,7 +393,7 @@ def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, 
 
     def audit(branch: Branch) -> None:
         rows = publisher.session.table(branch.sql_name)
-        run_audits(step, key, table, as_read(rows, description.properties))
+        run_audits(step, key, table, as_read(rows, target.description.properties))
 
     return publish_result(publisher, target, result, captured.captures, looked_up=captured.looked_up, check=audit)
 

@@ -218,7 +218,7 @@ class Assets:
         table = AssetTable(
             name,
             f"media.{name}",
-            description_of(metadata).tuned_for(result.write_mode).with_property(ASSET, name),
+            description_of(metadata),
             result.write_mode,
             maker.code,
             maker.declared,
