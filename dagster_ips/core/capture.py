@@ -26,12 +26,7 @@ class Mode(StrEnum):
 class Capture:
     """One frozen change set of an edge: ``(from_exclusive, to_inclusive]`` under the edge's next number.
 
-    ``to_inclusive`` is None when the source has no snapshot yet. ``after_stamp`` is the snapshot of the target that
-    carried this edge's newest stamp when the capture began (None: there was none). A newer stamp means that another run
-    has published, so this capture must not be published. ``bite`` is the part of the interval's files that it holds;
-    None if it holds all. ``target`` is the target mark in the edge's state at that time. ``left_out`` are the
-    upstream's keys whose rows the target still lacks once the capture is published, because Dagster had no partition
-    for them yet; None if unknown. ``division`` is what the edge's partition key means.
+    ``to_inclusive`` is None when the source has no snapshot yet.
     """
 
     edge: Edge
@@ -43,10 +38,21 @@ class Capture:
     icdc_table: str
     run_id: str
     after_stamp: int | None
+    """The snapshot of the target that carried this edge's newest stamp when the capture began; None: there was none.
+
+    A newer stamp means that another run has published, so this capture must not be published.
+    """
     bite: Bite | None = None
+    """The part of the interval's files that it holds; None if it holds all."""
     target: TargetMark | None = None
+    """The target mark in the edge's state when the capture began."""
     left_out: frozenset[str] | None = frozenset()
+    """The upstream's keys whose rows the target still lacks once the capture is published; None if unknown.
+
+    Dagster had no partition for them yet.
+    """
     division: str | None = None
+    """What the edge's partition key means."""
 
     @property
     def is_of_job(self) -> bool:
@@ -111,19 +117,7 @@ class TargetMark:
 
 @dataclass(frozen=True, slots=True)
 class EdgeState:
-    """What the cursor remembers of an edge. ``number`` is that of the last committed capture, 0 before the first.
-
-    ``file_set`` is what is consumed beyond ``committed`` of a change that is taken in bites; None if there is none.
-
-    Captures up to the number ``voided`` are no longer valid, even if a run still works on them, because a person
-    has changed what is consumed. ``interventions`` are the latest such changes, oldest first. ``is_beginning`` says
-    that ``committed`` is only the starting point, and nothing was consumed yet; it is None before the first
-    snapshot. After a rewind, ``reread_to`` is the watermark up to which the target's rows were computed: the next
-    capture ends there. Otherwise, rows that came before it and went after it would stay in the target unnoticed.
-    ``left_out`` are keys of which nothing was consumed, even up to ``committed``, because they had no partition.
-    ``division`` is what the edge's partition key meant at that time; None without partitions, or if unknown.
-    ``began_late`` says that nothing before a starting point was consumed. ``replaced`` are the ends of captures
-    whose place ``in_flight`` took: their runs may still be at work.
+    """What the cursor remembers of an edge.
 
     Example:
         >>> EdgeState(Edge("playback_daily", "playback")).next_number
@@ -133,17 +127,36 @@ class EdgeState:
     edge: Edge
     committed: Watermark | None = None
     number: int = 0
+    """The number of the last committed capture, 0 before the first."""
     in_flight: Capture | None = None
     target: TargetMark | None = None
     file_set: FileSet | None = None
+    """What is consumed beyond ``committed`` of a change that is taken in bites; None if there is none."""
     voided: int = 0
+    """Captures up to this number are no longer valid, even if a run still works on them.
+
+    A person has changed what is consumed.
+    """
     interventions: tuple[Intervention, ...] = ()
+    """The latest such changes by a person, oldest first."""
     is_beginning: bool = False
+    """Whether ``committed`` is only the starting point, and nothing was consumed yet.
+
+    ``committed`` is None then before the first snapshot.
+    """
     reread_to: Watermark | None = None
+    """After a rewind, the watermark up to which the target's rows were computed: the next capture ends there.
+
+    Otherwise, rows that came before it and went after it would stay in the target unnoticed.
+    """
     left_out: frozenset[str] = frozenset()
+    """Keys of which nothing was consumed, even up to ``committed``, because they had no partition."""
     division: str | None = None
+    """What the edge's partition key meant at that time; None without partitions, or if unknown."""
     began_late: bool = False
+    """Whether nothing before a starting point was consumed."""
     replaced: tuple[Watermark, ...] = ()
+    """The ends of captures whose place ``in_flight`` took: their runs may still be at work."""
 
     @property
     def has_begun(self) -> bool:

@@ -72,33 +72,40 @@ class LineState:
     """How far an upstream was scanned for all partitions of a consumer, and which of its keys changed.
 
     A key without an entry in ``touched`` didn't change between what its consumers have consumed and ``scanned``, unless
-    it is one of the unknown keys of an ``unread`` file, by path. ``strays`` are some of the files, by path, with rows
-    that belong to no partition; an empty path stands for any file. ``abandoned`` are the snapshots that a rollback
-    removed. If ``knows_keys_to_come`` is False, an earlier release wrote the state, which dropped keys that had no
-    partition yet. ``partitions`` are the consumer's partitions at that time, as far as they share keys; None if
-    unknown. ``landmarks`` are the landmarks of the upstream's partitions at that time; None if none are kept.
-    ``division`` says what the keys of the upstream and of the consumer mean; None if an earlier release wrote the
-    state. ``dynamic`` are the consumer's partitions that there ever were, as far as they take their own keys and can be
-    deleted: a partition that comes back still has its rows. ``losses`` stands for all of the upstream's partitions that
-    were deleted although partitions of the consumer took them: what was computed before must be recomputed.
-    ``awaits_lost`` says that the keys of some deleted partitions aren't all known yet. ``unchecked`` is where a scan
-    began that hasn't asked yet which runs began to read meanwhile; None if it has.
+    it is one of the unknown keys of an ``unread`` file.
     """
 
     edge: Edge
     scanned: Watermark | None = None
     touched: Mapping[str, Touched] = field(default_factory=dict)
     abandoned: frozenset[int] = frozenset()
+    """The snapshots that a rollback removed."""
     unread: Mapping[str, Unread] = field(default_factory=dict)
+    """The files, by path, whose keys are unknown."""
     strays: Mapping[str, Stray] = field(default_factory=dict)
+    """Some of the files, by path, with rows that belong to no partition; an empty path stands for any file."""
     knows_keys_to_come: bool = True
+    """False if an earlier release wrote the state, which dropped keys that had no partition yet."""
     partitions: frozenset[str] | None = None
+    """The consumer's partitions when it was scanned, as far as they share keys; None if unknown."""
     landmarks: frozenset[str] | None = None
+    """The landmarks of the upstream's partitions at that time; None if none are kept."""
     division: str | None = None
+    """What the keys of the upstream and of the consumer mean; None if an earlier release wrote the state."""
     dynamic: frozenset[str] = frozenset()
+    """The consumer's partitions that there ever were, as far as they take their own keys and can be deleted.
+
+    A partition that comes back still has its rows.
+    """
     losses: str = ""
+    """Stands for all of the upstream's partitions that were deleted although partitions of the consumer took them.
+
+    What was computed before must be recomputed.
+    """
     awaits_lost: bool = False
+    """Whether the keys of some deleted partitions aren't all known yet."""
     unchecked: Watermark | None = None
+    """Where a scan began that hasn't asked yet which runs began to read meanwhile; None if it has."""
 
     @property
     def checked_to(self) -> Watermark | None:

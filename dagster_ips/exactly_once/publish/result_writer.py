@@ -63,38 +63,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """What an asset returned, and how it is to be written.
-
-    ``partitions`` is a condition on the rows of the partitions that the run computes, which are the only rows that it
-    may write; None if the asset has no partitions. ``new_partitions`` is a condition on those of them that the run
-    computes for the first time: what the target contains there is no result of earlier runs. ``is_trusted`` says that
-    the asset's author guarantees what the plan doesn't show. With ``storage``, the target's own metadata says which
-    partitions have no row. ``looked_up`` are the tables that the frame reads beside its inputs; ``unchanged`` are those
-    that were the same as now when each row of the target was looked up in them. ``is_derived`` says that a query's plan
-    gave the frame and the write mode for this very change; ``affected`` are the keys to replace, if it replaces keys,
-    and ``may_cancel`` is as in ``Change``. ``is_due`` says that it is to be written even if no input has a changed row.
-    ``own_columns`` are those columns of the frame that are, in every row, an unchanged column of the same name of a
-    changed input; ``varying`` are those that depend on the clock or on chance. ``aggregates`` are those that it
-    declares for its frame, once they are known.
-    """
+    """What an asset returned, and how it is to be written."""
 
     frame: DataFrame
     write_mode: WriteMode
     mode: Mode
     inputs: Sequence[InputChange] = ()
+    """The asset's inputs, each with the frames that were taken from it."""
     partitions: str | None = None
+    """A condition on the rows of the run's partitions, the only rows that it may write; None without partitions."""
     new_partitions: str | None = None
+    """The same for those that it computes for the first time: what is there now is no result of earlier runs."""
     is_trusted: bool = False
+    """Whether the asset's author guarantees what the plan doesn't show."""
     storage: Storage | None = None
+    """The storage of the target, whose metadata says which partitions have no row; None not to look."""
     looked_up: tuple[str, ...] = ()
+    """The tables that the frame reads beside its inputs."""
     unchanged: frozenset[str] = frozenset()
+    """Those of them that were the same as now when each row of the target was looked up in them."""
     is_derived: bool = False
+    """Whether a query's plan gave the frame and the write mode for this very change."""
     affected: DataFrame | None = None
+    """The keys to replace, if the write mode replaces keys."""
     may_cancel: bool = False
+    """As in ``Change``."""
     is_due: bool = False
+    """Whether it is to be written even if no input has a changed row."""
     own_columns: frozenset[str] = frozenset()
+    """Columns of the frame that are, in every row, an unchanged column of the same name of a changed input."""
     varying: frozenset[str] = frozenset()
+    """Columns of the frame that depend on the clock or on chance."""
     aggregates: Aggregates | None = None
+    """The aggregates that the write mode declares for the frame, once they are known."""
 
     def with_aggregates(self, table: str) -> Result:
         """A copy that knows the aggregates of its frame, for which Spark is asked; itself if it declares none.
