@@ -19,27 +19,27 @@ from dagster_ips.iceberg.metadata import TableMetadata
 
 @dataclass(frozen=True, slots=True)
 class CapturedInput:
-    """What a run reads of one input, as ``tracked`` declares it: all that the layers above need to know about it.
-
-    ``captures`` are what is consumed: one capture, or one for each partition that the run computes. ``rows`` are the
-    source's rows that these partitions read. ``share`` says which part of the change was taken. ``tags`` are the ICDC
-    table's snapshots of what was live before and after, if rows may have been removed. ``unmapped`` are examples of
-    values that belong to no partition. ``of_any`` are the rows of any partition, to be counted by the values of
-    ``columns``; None if no count is needed. ``accepted`` is what others wrote to the consumer's table and a person
-    accepts. ``began_late`` says that rows from before a ``start`` were left out, even if none is declared any more.
-    """
+    """What a run reads of one input, as ``tracked`` declares it: all that the layers above need to know about it."""
 
     tracked: TrackedInput
     captures: tuple[Capture, ...]
+    """What is consumed: one capture, or one for each partition that the run computes."""
     source: TableMetadata
     share: BacklogShare
+    """Which part of the change was taken."""
     tags: Mapping[Tag, int]
+    """The ICDC table's snapshots of what was live before and after, if rows may have been removed."""
     ranges: Mapping[str, ChangeRange]
     rows: Predicate | None = None
+    """The source's rows that the run's partitions read."""
     of_any: Predicate | None = None
+    """The rows of any partition, to be counted by the values of ``columns``; None if no count is needed."""
     unmapped: tuple[str, ...] = ()
+    """Examples of values that belong to no partition."""
     accepted: Accepted = field(default_factory=Accepted)
+    """What others wrote to the consumer's table and a person accepts."""
     began_late: bool = False
+    """Whether rows from before a ``start`` were left out, even if none is declared any more."""
 
     @property
     def capture(self) -> Capture:

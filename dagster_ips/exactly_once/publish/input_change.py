@@ -82,17 +82,8 @@ class KnownChange:
 class InputChange:
     """What a writer needs to know about one input: what changed, and what of it the result is made of.
 
-    ``net`` returns the added and removed rows with their weight, ``removed`` the removed ones, also those whose results
-    stay because of ``on_removed="ignore"``, and ``source`` the current rows. They are built only when they are asked
-    for: Spark looks up a table's snapshot as soon as a frame of it is built, and the snapshot may have expired by then.
-    ``pruning`` returns a condition that every row meets whose value of a column occurs in the change; with a second
-    name, it is one for the column of that name, of whichever table. ``may_be_null`` says whether a changed row may be
-    null in a column. ``table`` is the upstream's table and ``icdc_table`` the change's, as plans show them.
-    ``is_asked`` says that the asset asked which values changed: for ranges, partitions or parameters.
-    ``weighs_live_rows``: ``weighted`` also has the current rows, for another table of the step. ``began_late``: rows
-    from before the consumer's ``start`` were left out. ``is_later_part``: earlier runs have consumed other files of the
-    same change, with the same ``source``. ``types`` are the Iceberg types of the columns that aren't nested. ``known``
-    is shared by all that one view gives.
+    ``net``, ``removed`` and ``source`` build a frame only when they are called: Spark looks up a table's snapshot as
+    soon as a frame of it is built, and the snapshot may have expired by then.
     """
 
     upstream: str
@@ -102,19 +93,35 @@ class InputChange:
     may_remove_rows: bool
     ignores_removed: bool
     net: Callable[[], NetRows]
+    """The added and removed rows, with their weight."""
     removed: Callable[[], DataFrame]
+    """The removed rows, also those whose results stay because of ``on_removed="ignore"``."""
     source: Callable[[], DataFrame]
+    """The current rows."""
     partitions: AffectedPartitions | None
     pruning: Callable[..., Predicate]
+    """Returns a condition that every row meets whose value of a column occurs in the change.
+
+    With a second name, it is one for the column of that name, of whichever table.
+    """
     table: str
+    """The upstream's table, as plans show it."""
     icdc_table: str
+    """The change's table, as plans show it."""
     is_asked: bool = False
+    """Whether the asset asked which values changed: for ranges, partitions or parameters."""
     weighs_live_rows: bool = False
+    """Whether ``weighted`` also has the current rows, for another table of the step."""
     began_late: bool = False
+    """Whether rows from before the consumer's ``start`` were left out."""
     is_later_part: bool = False
+    """Whether earlier runs have consumed other files of the same change, with the same ``source``."""
     types: Mapping[str, str] = field(default_factory=dict)
+    """The Iceberg types of the columns that aren't nested."""
     may_be_null: Callable[[str], bool] = lambda _: True
+    """Whether a changed row may be null in a column."""
     known: KnownChange = field(default_factory=KnownChange, compare=False)
+    """Shared by all that one view gives."""
 
     def has_no_change(self) -> bool:
         """Whether no row changed; runs a job only if files changed whose rows may all be the same as before."""
