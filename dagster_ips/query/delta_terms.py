@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from dagster_ips.query.affected_keys import SourceChange, added, after, before, derived, removed, select, union
-from dagster_ips.query.key_restriction import reading, whole
+from dagster_ips.query.key_restriction import columns_read, reading, whole
 from dagster_ips.query.query_text import depends_on_ties
 from dagster_ips.query.query_tree import Node, Role, Scan, SelectBlock, Sides, kind_of, within
 from dagster_ips.query.spark_dialect import DIALECT
 
 WEIGHT = "_weight"
+_INNER_WEIGHT = "ips_weight"
+"""What the weight is called on its way to the result; a source may have a column ``_weight``."""
 _ROUNDED = (
     *(exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop),
     *(exp.Corr, exp.CovarPop, exp.CovarSamp, exp.Kurtosis, exp.Skewness),
@@ -97,61 +99,93 @@ def _depends_on_order(call: exp.AggFunc) -> bool:
     return isinstance(call, (*_ROUNDED, exp.ArgMax, exp.ArgMin, exp.AnonymousAggFunc))
 
 
-def terms(
-    tree: exp.Query, places: Sequence[tuple[int, int]], changed: Mapping[int, SourceChange]
-) -> tuple[list[exp.Query], list[exp.Query]]:
-    """The added and the removed rows: the query ``tree`` over the changed rows of each of ``places`` in turn.
+def terms(tree: exp.Query, scans: Sequence[Scan], changed: Mapping[int, SourceChange]) -> list[exp.Query]:
+    """The added rows: the query ``tree`` over the added rows of each of ``scans`` in turn.
 
-    ``places`` are the scans whose source changed, as (scan, source), in any fixed order.
+    They are the scans whose source changed, in any fixed order.
     """
-    came, went = [], []
-    for place, (scan, source) in enumerate(places):
-        later = frozenset(number for number, _ in places[place + 1 :])
-        if changed[source].adds:
-            came.append(_term(tree, scan, added(source), later))
-        if changed[source].removes:
-            went.append(_term(tree, scan, removed(source), later))
-    return came, went
+    return [
+        _term(tree, scan.number, whole(added(scan.source)), _later(scans, place))
+        for place, scan in enumerate(scans)
+        if changed[scan.source].adds
+    ]
 
 
-def _term(tree: exp.Query, scan: int, rows: str, later: frozenset[int]) -> exp.Query:
-    """The query that reads ``rows`` at ``scan``, the old state at the ``later`` scans, and the new state elsewhere."""
+def weighted_terms(
+    tree: exp.Select, node: Node, scans: Sequence[Scan], changed: Mapping[int, SourceChange]
+) -> list[exp.Query]:
+    """As ``terms``, with removed rows, and with the weight of each row: 1 if it came and -1 if it went.
+
+    A term reads added and removed rows together, so the other tables are read once for both. ``tree`` is the tree of
+    ``node``, or another one with the same scans.
+    """
+    names = {number: read for number, _, read in columns_read(tree, node)}
+    return [
+        _term(tree, scan.number, _signed(scan, names, changed), _later(scans, place), is_signed=True)
+        for place, scan in enumerate(scans)
+    ]
+
+
+def _later(scans: Sequence[Scan], place: int) -> frozenset[int]:
+    return frozenset(scan.number for scan in scans[place + 1 :])
+
+
+def _signed(scan: Scan, names: Mapping[int, list[str]], changed: Mapping[int, SourceChange]) -> exp.Query:
+    change, columns = changed[scan.source], [exp.column(name, quoted=True) for name in names[scan.number]]
+    tables = [(added(scan.source), 1)] * change.adds + [(removed(scan.source), -1)] * change.removes
+    return union([select([*columns, _weight(sign, _INNER_WEIGHT)], exp.table_(table)) for table, sign in tables])
+
+
+def _term(tree: exp.Query, scan: int, rows: exp.Query, later: frozenset[int], *, is_signed: bool = False) -> exp.Query:
+    """The query that reads ``rows`` at ``scan``, the old state at the ``later`` scans, and the new state elsewhere.
+
+    If it ``is_signed``, its last column is the weight of the row of ``rows`` that it is made from.
+    """
 
     def read(number: int, source: int) -> exp.Query:
         if number == scan:
-            return whole(rows)
+            return rows
         return whole(before(source) if number in later else after(source))
 
-    return reading(_only(tree, scan), read)
+    return reading(_only(tree, scan, is_signed=is_signed), read)
 
 
-def weighted(came: Sequence[exp.Query], went: Sequence[exp.Query], live: Sequence[exp.Query] = ()) -> exp.Query:
-    """The rows of all queries, with weight 1 if they came, -1 if they went, and 0 if they are live."""
-    every = [*((query, 1) for query in came), *((query, -1) for query in went), *((query, 0) for query in live)]
-    return union([_weighing(query, weight) for query, weight in every])
+def weighted(came: exp.Query, went: exp.Query) -> exp.Query:
+    """The rows of both, with weight 1 if they came and -1 if they went."""
+    return union([weighing(came, 1), weighing(went, -1)])
 
 
-def _weighing(query: exp.Query, weight: int) -> exp.Select:
+def weighing(query: exp.Query, weight: int) -> exp.Select:
+    """The rows of ``query``, with this weight in a last column."""
     star = exp.Column(this=exp.Star(), table=exp.to_identifier("ips_row"))
+    return select([star, _weight(weight, WEIGHT)], derived(query, "ips_row"))
+
+
+def _weight(weight: int, name: str) -> exp.Expr:
     number = exp.Literal.number(abs(weight))
-    value = exp.Neg(this=number) if weight < 0 else number
-    return select([star, exp.alias_(value, WEIGHT)], derived(query, "ips_row"))
+    return exp.alias_(exp.Neg(this=number) if weight < 0 else number, name)
 
 
-def _only(tree: exp.Query, scan: int) -> exp.Query:
+def _only(tree: exp.Query, scan: int, *, is_signed: bool) -> exp.Query:
     """A copy of ``tree`` in which the other side of every UNION ALL around a scan has no rows.
 
-    The empty side stays, because the columns' types depend on it.
+    The empty side stays, because the columns' types depend on it. If it ``is_signed``, each SELECT around the scan also
+    selects the weight that the scan's rows have.
     """
     copied = tree.copy()
-    table = next(each for each in copied.find_all(exp.Table) if each.meta["scan"] == scan)
-    below: exp.Expr = table
+    below: exp.Expr = next(each for each in copied.find_all(exp.Table) if each.meta["scan"] == scan)
+    relation = below.alias_or_name
     while below is not copied:
         above = below.parent
         assert above is not None  # noqa: S101  # the tree is above
         if isinstance(above, exp.Union):
             other = above.expression if above.this is below else above.this
-            empty = select([exp.Star()], derived(other.copy(), "ips_none")).where(exp.false(), copy=False)
+            columns = [exp.Star(), _weight(0, _INNER_WEIGHT)] if is_signed else [exp.Star()]
+            empty = select(columns, derived(other.copy(), "ips_none")).where(exp.false(), copy=False)
             other.replace(empty)
+        elif isinstance(above, exp.Select) and is_signed:
+            weight = exp.column(_INNER_WEIGHT, exp.to_identifier(relation, quoted=True))
+            above.append("expressions", exp.alias_(weight, WEIGHT if above is copied else _INNER_WEIGHT))
+        relation = above.alias or relation
         below = above
     return copied

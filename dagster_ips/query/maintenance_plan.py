@@ -25,7 +25,15 @@ from dagster_ips.query.affected_keys import (
     union,
 )
 from dagster_ips.query.body_keys import body_keys
-from dagster_ips.query.delta_terms import terms, weighted, why_body_not_linear, why_not_linear, why_not_repeatable
+from dagster_ips.query.delta_terms import (
+    terms,
+    weighing,
+    weighted,
+    weighted_terms,
+    why_body_not_linear,
+    why_not_linear,
+    why_not_repeatable,
+)
 from dagster_ips.query.distinct_aliases import make_aliases_distinct
 from dagster_ips.query.key_restriction import columns_read, reading, restricted, restricted_body, whole
 from dagster_ips.query.query_text import Query, is_function, is_of_the_moment, named
@@ -264,7 +272,6 @@ class MaintenancePlan:
         self, scans: Sequence[Scan], changed: Mapping[int, SourceChange], known_before: frozenset[int], lost: str | None
     ) -> tuple[MaintenanceStep | None, dict[Strategy, str]]:
         """The step that applies the exact change of the result, or None; and why better strategies aren't used."""
-        places = [(scan.number, scan.source) for scan in scans]
         found = self.grouping
         if isinstance(found, Grouping) and isinstance(self._node, SelectBlock):
             why = why_body_not_linear(self._node, frozenset(scans)) or lost
@@ -275,16 +282,16 @@ class MaintenancePlan:
                 is_known = all(scan.source in known_before for scan in scans)
                 step = self._by_body_keys(found, self._node, scans, changed) if is_known else None
                 return step, {Strategy.COMBINE: why}
-            came, went = terms(found.rows, places, changed)
-            live = [self.all_rows] if went and found.has_extremes else []
-            may_cancel = any(changed[source].removes for _, source in places[1:])
-            return MaintenanceStep(Strategy.COMBINE, weighted(came, went, live), may_cancel=may_cancel), {}
+            every = weighted_terms(found.rows, self._node, scans, changed)
+            if found.has_extremes and any(changed[scan.source].removes for scan in scans):
+                every.append(weighing(self.all_rows, 0))
+            may_cancel = any(changed[scan.source].removes for scan in scans[1:])
+            return MaintenanceStep(Strategy.COMBINE, union(every), may_cancel=may_cancel), {}
         is_grouped = isinstance(self._node, SelectBlock) and (bool(self._node.group) or self._node.is_one_group)
         why_not = {Strategy.COMBINE: str(found)} if is_grouped else {}
         why = why_not_linear(self._node, frozenset(scans)) or lost
-        if why is None and not any(changed[source].removes for _, source in places):
-            came, _ = terms(self._tree, places, changed)
-            return MaintenanceStep(Strategy.APPEND, union(came)), {}
+        if why is None and not any(changed[scan.source].removes for scan in scans):
+            return MaintenanceStep(Strategy.APPEND, union(terms(self._tree, scans, changed))), {}
         return None, why_not or {Strategy.APPEND: why or "rows were removed"}
 
     def _by_body_keys(
@@ -297,7 +304,7 @@ class MaintenancePlan:
             return None
         came, went = restricted_body(found.rows, block, keys, changed)
         affected = union([reach.body_keys(block, scan, keys) for scan in scans], distinct=True)
-        return MaintenanceStep(Strategy.COMBINE, weighted([came], [went]), affected)
+        return MaintenanceStep(Strategy.COMBINE, weighted(came, went), affected)
 
     def whole(self, why: str) -> MaintenanceStep:
         """The step that computes everything, for a reason from outside the plan."""

@@ -113,7 +113,7 @@ RULES = {
         "if lacking := []:",
     ),
     "extremes need the rows that are left": (GROUPS, "in (Function.MIN, Function.MAX) for", "in () for"),
-    "rows of several places may cancel": (PLAN, "any(changed[source].removes for _, source in places[1:])", "False"),
+    "rows of several places may cancel": (PLAN, "any(changed[scan.source].removes for scan in scans[1:])", "False"),
     "keys of what is grouped are there in every row": (
         BODY,
         "if relation is not None and relation.role is Role.INNER:",
