@@ -13,10 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError
-from dagster_ips.exactly_once.publish import result_writer
+from dagster_ips.exactly_once.publish import result_publication, result_writer
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.prove import proofs
-from dagster_ips.orchestration.run import io_manager
 from dagster_ips.orchestration.watch.pending_checks import Never
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.writes import merge
@@ -140,8 +139,8 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_writer.Result, "_renewed", lambda *_: None)
     monkeypatch.setattr(merge, "_refuse_ties", lambda *_, **__: None)
     monkeypatch.setattr(result_writer, "append_rows", partial(_append_all, append_rows))
-    monkeypatch.setattr(io_manager, "require_columns_fit", lambda *_, **__: None)
-    monkeypatch.setattr(io_manager, "follow_frame", lambda frame, *_: frame)
+    monkeypatch.setattr(result_publication, "require_columns_fit", lambda *_, **__: None)
+    monkeypatch.setattr(result_publication, "follow_frame", lambda frame, *_: frame)
 
 
 def _append_all(append: Callable[..., None], frame: DataFrame, branch: Branch, **_: object) -> None:
