@@ -33,8 +33,8 @@ class SourceSize:
 _MOST = {Strategy.APPEND: 1.0, Strategy.COMBINE: 0.5, Strategy.KEYS: 0.2}
 """The share of changed rows up to which a strategy is assumed to cost less than computing everything.
 
-Each changed source adds a term that reads the other sources, and its removed rows add another one. With affected keys,
-Spark reads sources again, and their rows with these keys are computed as they were and as they are.
+Each changed source adds a term that reads the other sources. With affected keys, Spark reads sources again, and their
+rows with these keys are computed as they were and as they are.
 """
 MOST_OF_KEYS = 0.1
 """The share of affected keys up to which that is assumed. Their rows may be in all files, and are kept in a cache."""
