@@ -204,7 +204,7 @@ def test_a_table_whose_name_has_a_dot_is_read_and_written_as_any_other(
     lake.sql("CREATE TABLE lake.media.`my.table` (id int) USING iceberg")
 
     @dg.asset(ins={"up": ips.incremental()}, metadata=ips.append() | ips.table("media.`my.copy`"))
-    def copy(up: ips.RunView) -> DataFrame:
+    def copy(up: ips.IcdcView) -> DataFrame:
         return up.added
 
     up = ips.iceberg_asset("up", table="media.`my.table`")
