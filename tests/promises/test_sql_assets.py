@@ -347,6 +347,44 @@ def test_a_side_of_a_union_may_have_only_nulls_where_the_other_has_keys(
     check(lake, "x", text)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "strategy"),
+    [
+        # Spark reads the text as a number, so that rows of '1' and of '01' have the same key.
+        ("SELECT event_id AS k FROM playback UNION ALL SELECT code FROM title", "full"),
+        ("SELECT event_id AS k, 'same' AS n FROM playback UNION ALL SELECT code, n FROM title", "keys"),
+        # An average of integers of 64 bits is rounded before it is compared.
+        (
+            """
+            SELECT account, count(*) AS n FROM playback JOIN (
+                SELECT account, avg(CAST(seconds AS BIGINT)) AS mean FROM playback GROUP BY account
+            ) USING (account) WHERE seconds >= mean GROUP BY account
+            """,
+            "keys",
+        ),
+    ],
+)
+def test_values_that_spark_makes_equal_or_rounds_are_neither_keys_nor_subtracted(
+    lake: Lake, instance: dg.DagsterInstance, text: str, strategy: str
+) -> None:
+    lake.create_playback(events(range(6)))
+    lake.sql("CREATE TABLE lake.media.title (code STRING, n STRING) USING iceberg")
+    lake.sql("INSERT INTO lake.media.title VALUES ('1', 'same'), ('01', 'same'), ('001', 'other'), (NULL, 'other')")
+    definitions = pipeline(lake.folder, lake.spark_folder, *assets({"x": text}))
+    materialize(definitions, instance, "x")
+    used = set()
+    for change in (
+        "DELETE FROM lake.media.title WHERE code = '01'",
+        "UPDATE lake.media.playback SET seconds = seconds + 100 WHERE event_id = 1",
+        "DELETE FROM lake.media.playback WHERE event_id IN (1, 2)",
+    ):
+        lake.sql(change)
+        used.add(said(materialize(definitions, instance, "x"), "x")["refresh"])
+        check(lake, "x", text, change)
+    assert strategy in used
+
+
 BY_ID = "SELECT id, count(DISTINCT account) AS n FROM visit GROUP BY id"
 PER_ACCOUNT = """
     SELECT account, count(*) AS n FROM visit v WHERE EXISTS (SELECT 1 FROM visit w WHERE w.id = v.id) GROUP BY account
