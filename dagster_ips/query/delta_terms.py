@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
+from dagster_ips.core.aggregates import HIDDEN
 from dagster_ips.query.affected_keys import SourceChange, added, after, before, derived, removed, select, union
 from dagster_ips.query.key_restriction import columns_read, reading, whole
 from dagster_ips.query.query_text import depends_on_ties
@@ -17,8 +18,8 @@ from dagster_ips.query.query_tree import Node, Role, Scan, SelectBlock, Sides, k
 from dagster_ips.query.spark_dialect import DIALECT
 
 WEIGHT = "_weight"
-_INNER_WEIGHT = "ips_weight"
-"""What the weight is called on its way to the result; a source may have a column ``_weight``."""
+_INNER_WEIGHT = f"{HIDDEN}weight"
+"""What the weight is called on its way to the result; a source may have any column whose name isn't of hidden ones."""
 _ROUNDED = (
     *(exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop),
     *(exp.Corr, exp.CovarPop, exp.CovarSamp, exp.Kurtosis, exp.Skewness),

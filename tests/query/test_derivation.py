@@ -678,16 +678,17 @@ def test_rows_that_were_kept_are_read_once_and_no_group_that_may_fail_is_incompl
     )
 
 
-def test_a_term_reads_added_and_removed_rows_together_and_sources_may_have_a_column_weight() -> None:
-    inner = "(SELECT a, _weight AS w FROM t UNION ALL SELECT a, b FROM u)"
+@pytest.mark.parametrize("name", ["_weight", "ips_weight"])
+def test_a_term_reads_added_and_removed_rows_together_and_sources_may_have_a_column_weight(name: str) -> None:
+    inner = f"(SELECT a, {name} AS w FROM t UNION ALL SELECT a, b FROM u)"
     query = read(f"SELECT y.b, sum(x.w) AS n FROM {inner} x JOIN u y ON x.a = y.a GROUP BY y.b")
-    columns = [[QueryColumn(name, "int") for name in names] for names in (("a", "_weight", "c"), ("a", "b"))]
+    columns = [[QueryColumn(each, "int") for each in names] for names in (("a", name, "c"), ("a", "b"))]
     step = MaintenancePlan(query, columns).step({0: REMOVED}, known_before=frozenset())
     assert step.rows is not None
     assert in_spark(step.rows).count("ips_after_1") == 2  # the side that is empty, and what is joined
     db = duckdb.connect()
-    db.execute("CREATE TABLE ips_added_0 AS SELECT 1 AS a, 7 AS _weight")  # without what isn't read
-    db.execute("CREATE TABLE ips_removed_0 AS SELECT 1 AS a, 5 AS _weight")
+    db.execute(f"CREATE TABLE ips_added_0 AS SELECT 1 AS a, 7 AS {name}")  # without what isn't read
+    db.execute(f"CREATE TABLE ips_removed_0 AS SELECT 1 AS a, 5 AS {name}")
     db.execute("CREATE TABLE ips_after_1 AS SELECT * FROM (VALUES (1, 10), (1, 20)) AS u (a, b)")
     found = db.execute(in_duckdb(step.rows)).fetchall()
     assert sorted(found) == [(10, 5, -1), (10, 7, 1), (20, 5, -1), (20, 7, 1)]
