@@ -501,6 +501,23 @@ def test_strict_refuses_every_full_run_but_the_first(lake: Lake, instance: dg.Da
     check(lake, "x", total)
 
 
+@pytest.mark.slow
+def test_a_query_that_spark_accepts_only_as_it_was_given_runs_in_full(lake: Lake, instance: dg.DagsterInstance) -> None:
+    inner = "SELECT account, seconds AS _ips_weight FROM playback"  # what the weights of changed rows are called, too
+    text = f"SELECT account, sum(_ips_weight) AS s FROM ({inner}) GROUP BY account"
+    lake.create_playback(events(range(6)))
+    lake.sql("CREATE TABLE lake.media.title (account STRING, genre STRING) USING iceberg")
+    materialize(defined(lake, text, "strict"), instance, "x")
+    for new in (range(20, 24), range(24, 26)):
+        lake.append(events(new))
+        with pytest.raises(QueryNotDerivedError, match="Spark doesn't accept it rewritten for what changed"):
+            materialize(defined(lake, text, "strict"), instance, "x")
+        found = said(materialize(defined(lake, text, "incremental"), instance, "x"), "x")
+        assert found["refresh"] == "full"
+        assert "Spark doesn't accept it rewritten for what changed" in found["refresh, why not better"]
+        check(lake, "x", text)
+
+
 def test_a_query_that_names_a_renamed_column_is_refused_and_its_new_text_computes_the_table(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame
 
 
+class _RewrittenQueryError(UnresolvedQueryError):
+    """Spark accepts the query as it was given, but not as it is rewritten here."""
+
+
 @dataclass(frozen=True)
 class QueryRun:
     """A run of ``asset``. ``views`` are its sources, in the query's order; ``past`` looks up earlier runs."""
@@ -60,25 +64,36 @@ class QueryRun:
     def result(self) -> tuple[MaintainedRows, MaintenanceStep]:
         """The rows to write, and the maintenance step that they result from.
 
+        If Spark accepts the query but not what it is rewritten to for the changed rows, everything is computed.
+
         Raises:
             QueryNotDerivedError: the policy is ``strict``, and the query can't be maintained from what changed.
             UnresolvedQueryError: the query names something that its sources don't have.
         """
-        step = self._step()
+        try:
+            step = self._step()
+            return self._maintained(step), step
+        except _RewrittenQueryError as error:
+            step = self._plan.whole(f"Spark doesn't accept it rewritten for what changed: {error.problem}")
+            if self.refresh is Refresh.STRICT:
+                raise QueryNotDerivedError(asset=self.asset, problem=step.reason) from error
+            return self._maintained(step), step
+
+    def _maintained(self, step: MaintenanceStep) -> MaintainedRows:
         match step.strategy:
             case Strategy.FULL | Strategy.NOTHING:
-                return MaintainedRows(self._everything(), Replace(), is_due=self._is_due), step
+                return MaintainedRows(self._everything(), Replace(), is_due=self._is_due)
             case Strategy.APPEND:
-                return MaintainedRows(self._rows(step).toDF(*self._names), Append()), step
+                return MaintainedRows(self._rows(step).toDF(*self._names), Append())
             case Strategy.COMBINE:
                 combine = self._known_grouping.combine
-                return MaintainedRows(self._weighted(step), combine, may_cancel=step.may_cancel), step
+                return MaintainedRows(self._weighted(step), combine, may_cancel=step.may_cancel)
             case Strategy.KEYS:
                 names = [self._names[place] for place in step.keys]
                 rows = self._rows(step)
                 made = self._groups(rows) if self._grouping else rows.toDF(*self._names)
                 affected = self._affected.within_ranges.toDF(*names)
-                return MaintainedRows(made, ReplaceKeys(tuple(names)), affected), step
+                return MaintainedRows(made, ReplaceKeys(tuple(names)), affected)
 
     def foreseen(self) -> Iterator[ForeseenStep]:
         """What a run would do if only one source changed, regardless of the cost."""
@@ -371,7 +386,10 @@ class QueryRun:
         return [*(self._result[place].name for place in grouping.keys), *own]
 
     def _of(self, query: exp.Query, names: Mapping[str, str] | None = None) -> DataFrame:
-        return self._over(in_spark(query), tables_of(query), names)
+        try:
+            return self._over(in_spark(query), tables_of(query), names)
+        except UnresolvedQueryError as error:
+            raise _RewrittenQueryError(error.asset, error.problem) from error
 
     def _over(self, text: str, reads: frozenset[str], more: Mapping[str, str] | None = None) -> DataFrame:
         """The query ``text``, which ``reads`` tables; ``more`` are those that aren't of a source, and their views."""
