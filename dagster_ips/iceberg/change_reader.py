@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -195,7 +194,7 @@ class _Difference:
             self._follow_rewrites(came, went)
         added, removed = (tuple(chain.from_iterable(files.values())) for files in (came, went))
         dealt_with = came.keys() | went.keys()
-        hidden = self._hidden(dealt_with)
+        hidden = self._hidden()
         # Such a file is listed several times. Its rows can't be told apart by its path, so all of them are compared.
         again = tuple(entry for entry in hidden if entry.path in dealt_with)
         added, removed = (*added, *again), (*removed, *again)
@@ -355,9 +354,9 @@ class _Difference:
         """
         return self._own_reach.covers(data) or (bool(self.interval.abandoned) and self._changed.covers(data))
 
-    def _hidden(self, dealt_with: AbstractSet[str]) -> tuple[ManifestEntry, ...]:
+    def _hidden(self) -> tuple[ManifestEntry, ...]:
         """The files live at both ends from which rows were deleted, so that delete files were added or dropped."""
-        reach = self._changed.without_paths(dealt_with)
+        reach = self._changed
         if reach.is_nowhere:
             return ()
         new = {entry.identity for entry in self._came(Content.DATA)}

@@ -11,7 +11,7 @@ import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -93,11 +93,6 @@ class DeleteReach:
             for where, by_ids in equal.items()
         }
         return cls(paths, scopes, partitions, of_each)
-
-    def without_paths(self, paths: AbstractSet[str]) -> DeleteReach:
-        """What is left to look for once the files ``paths`` have been handled."""
-        left = self.paths - paths
-        return replace(self, paths=left, scopes=self.scopes if left else frozenset())
 
     @property
     def is_nowhere(self) -> bool:

@@ -355,6 +355,17 @@ def of_one_day(*numbers: int) -> list[Row]:
 
 def delete_by_equality(source: Source, *numbers: int) -> None:
     """Delete the day's rows with these numbers as Flink does: from now on they are hidden by a file of deletes."""
+    append_deletes(source, numbers, {"content": 2, "equality_ids": [1]})
+
+
+def delete_by_position(source: Source, path: str) -> None:
+    """Delete rows of one data file, by a file of deletes that is for it alone."""
+    bounds = [{"key": 2147483546, "value": path.encode()}]
+    append_deletes(source, [0], {"content": 1, "lower_bounds": bounds, "upper_bounds": bounds})
+
+
+def append_deletes(source: Source, numbers: Sequence[int], changed: Entry) -> None:
+    """Append the day's rows with these numbers as a file of deletes, with what is ``changed`` in its description."""
     source.append(of_one_day(*numbers))
     snapshot = source.table.current_snapshot()
     assert snapshot
@@ -365,7 +376,7 @@ def delete_by_equality(source: Source, *numbers: int) -> None:
             row["content"] = 1
             manifest = Path(urlsplit(row["manifest_path"]).path)
             old = read_avro(manifest.read_bytes())
-            deletes = [{**e, "data_file": {**e["data_file"], "content": 2, "equality_ids": [1]}} for e in old.records]
+            deletes = [{**e, "data_file": {**e["data_file"], **changed}} for e in old.records]
             manifest.write_bytes(write_avro({**old.header, "content": "deletes"}, deletes))
     path.write_bytes(write_avro(file.header, file.records))
     set_operation(source, "delete")
@@ -385,9 +396,10 @@ def test_deletes_by_equality_in_a_table_without_partitions_leave_files_with_othe
     assert len(files.deletes) == 1
 
 
+@pytest.mark.parametrize("is_by_position", [False, True], ids=["by equality", "by position"])
 @pytest.mark.parametrize("is_removed", [False, True], ids=["listed again", "listed once less"])
 def test_a_file_that_is_listed_twice_at_one_end_is_compared_as_a_whole_if_rows_are_deleted_from_it(
-    tmp_path: Path, *, is_removed: bool
+    tmp_path: Path, *, is_removed: bool, is_by_position: bool
 ) -> None:
     """As after ``add_files`` without a check for duplicates. Its path doesn't tell the two apart."""
     source = Source(tmp_path, "day", format_version="2")
@@ -399,7 +411,10 @@ def test_a_file_that_is_listed_twice_at_one_end_is_compared_as_a_whole_if_rows_a
     if is_removed:
         source.capture_and_consume()
         remove_last_append(source)
-    delete_by_equality(source, 2)
+    if is_by_position:
+        delete_by_position(source, first.path)
+    else:
+        delete_by_equality(source, 2)
     files = source.capture().files
     assert not files.hidden
     assert (len(files.before.data), len(files.rewritten)) == ((2, 1) if is_removed else (1, 2))
