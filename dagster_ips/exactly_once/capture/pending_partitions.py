@@ -101,12 +101,17 @@ class PartitionWatch:
         with effect(Effect.RECORD_LOOK):
             self.store.set_line(line)
 
-    def recompute_overtaken(self, tracked: TrackedInput, source: TableMetadata, partitions: Collection[str]) -> None:
+    def recompute_overtaken(
+        self, tracked: TrackedInput, source: TableMetadata, partitions: Collection[str], *, keeps_results: bool = False
+    ) -> None:
         """Have those of the just published ``partitions`` recomputed that hold rows which no look has seen.
 
         Looks don't know of staged runs. So if such a run read rows that were gone at the next look, that look has found
         no change, and neither will a later one. Partitions that were read where no look has gone beyond are left alone:
         the next look sees their stamps.
+
+        If the asset ``keeps_results`` of removed rows, a recompute would drop them. Then the partitions only read what
+        has changed after what they hold.
         """
         slicing, line = tracked.known_slicing, self._line(tracked)
         overtaken: dict[Watermark, dict[str, EdgeState]] = {}
@@ -115,20 +120,20 @@ class PartitionWatch:
             # If it is read from there anyway, nothing is missed.
             if to is not None and _has_passed(line, to) and line.start_of(state, slicing.taken_by(key)) != to:
                 overtaken.setdefault(to, {})[key] = state
-        missed: dict[str, EdgeState] = {}
+        missed: list[EdgeState] = []
         for to, states in overtaken.items():
             changed = keys_since(self.storage, source, tracked, to)
-            missed |= {
-                key: each
-                for key, each in states.items()
-                if changed is None or not changed.isdisjoint(slicing.taken_by(key))
-            }
-        if missed and line.scanned is not None:
-            keys = frozenset[str]().union(*map(slicing.taken_by, missed))
+            keys = [k for k in states if changed is None or not changed.isdisjoint(slicing.taken_by(k))]
+            missed += [states[key] for key in keys]
+            since = to if keeps_results else line.scanned
+            if since is not None:
+                line = line.with_read_beyond(taken_by_any(slicing, keys), since)
+        if missed:
             with effect(Effect.RECORD_LOOK):
-                self.store.set_line(line.with_read_beyond(keys, line.scanned))
+                self.store.set_line(line)
+        if missed and not keeps_results:
             with effect(Effect.COMMIT):
-                self.store.set(*[replace(state, committed=None) for state in missed.values()])
+                self.store.set(*[replace(state, committed=None) for state in missed])
 
     def known(self, tracked: TrackedInput) -> LineState:
         """What is stored about all partitions, and which of them a revert has taken back since. Nothing is looked at.

@@ -132,12 +132,13 @@ class BackfillReverter:
             self._require_nothing_lost(planned, leave_out_changed=leave_out_changed)
             wanted = self._restoration(planned.restored, head=planned.head) if planned.restored else None
             drop_staged()
-            if wanted is None:
-                self._remember_what_is_pending()  # A revert that was killed may not have done it.
+            if wanted is None:  # What a revert that was killed may not have done is done all the same.
+                self._remember_what_is_pending()
+                self._report(planned.already)
                 return planned, Publication(None)
             published = restorer.restore(wanted)
             self._remember_what_is_pending()
-            self._report(planned, published)
+            self._report(planned.restored)
             return planned, published
 
     def _require_nothing_lost(self, planned: RevertPlan, *, leave_out_changed: bool) -> None:
@@ -455,11 +456,12 @@ class BackfillReverter:
     def _refused(self, problems: tuple[str, ...], remedy: str) -> RevertError:
         return RevertError(self.backfill.plan.id, self._root.table, problems, remedy)
 
-    def _report(self, planned: RevertPlan, published: Publication) -> None:
+    def _report(self, parts: Sequence[str]) -> None:
         """Report the restored partitions to Dagster."""
-        snapshot = str(published.snapshots[-1].snapshot_id) if published.snapshots else "none"
+        newest = self._target().ancestry().newest_change
+        snapshot = str(newest.snapshot_id) if newest else "none"
         asset, backfill = self._root.asset, self.backfill.plan.id
-        for part in planned.restored:
+        for part in parts:
             self.lineage.report(asset, part or None, backfill=backfill, became="reverted", snapshot=snapshot)
 
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.policy import OnRemoved
 from dagster_ips.errors import BackfillError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.effects import Effect, effect
@@ -133,9 +134,15 @@ class StagedBackfill:
     def discard(self) -> bool:
         """Drop the branches; returns whether nothing of the backfill was published.
 
-        In that case the previous states are no longer kept either, because there is nothing to revert.
+        In that case the previous states are no longer kept either, because there is nothing to revert. Otherwise, what
+        a publication that was killed has published counts as consumed, which only the branches tell.
         """
         launcher = BackfillLauncher(self.lineage)
+        with knowing_partitions(self.lineage.instance):
+            for each in self.tables():
+                if each.standing is BranchStanding.PUBLISHED and self._has_branch(each):
+                    self._publisher(each).commit(each.stage.table, self._stamps(each))
+                    self._recompute_overtaken(each)
         launcher.drop_branches(self.plan)
         is_published = self._is_published()  # Asked only now: until its branch was dropped, a table could be published.
         if not is_published:
@@ -285,12 +292,14 @@ class StagedBackfill:
             return
         lake, stamped = self.lineage.lake(each.stage.asset), self._stamps(each)
         watch = PartitionWatch(lake.storage, self.lineage.store, each.stage.asset, lake.find(each.stage.table))
-        for tracked in self.lineage.inputs(each.stage.asset).values():
+        inputs = self.lineage.inputs(each.stage.asset).values()
+        keeps_results = any(tracked.policies.on_removed is OnRemoved.IGNORE for tracked in inputs)
+        for tracked in inputs:
             line = Edge(each.stage.asset, tracked.upstream)
             partitions = [edge.partition for edge in stamped if edge.line == line and edge.partition is not None]
             source = lake.find(tracked.table)
             if partitions and source is not None:  # Without its table, the next run is refused.
-                watch.recompute_overtaken(tracked, source, partitions)
+                watch.recompute_overtaken(tracked, source, partitions, keeps_results=keeps_results)
 
     def _publish_one(self, each: StagedTable) -> bool:
         """Publish one stage; returns False if ``main`` has moved."""

@@ -1,0 +1,118 @@
+"""Backfills whose publication, or whose revert, was killed before it was done with what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dagster_ips.core.backfill_plan import staged_branch
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.cascade import Cascade
+from dagster_ips.core.policy import OnRemoved
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.orchestration.backfill.reverting import BackfillReverter
+from dagster_ips.orchestration.backfill.staging import StagedBackfill
+from dagster_ips.spark.branches import Branch
+from tests.backfill.test_random_lives import Backfill, Backfills
+from tests.exactly_once.capture.test_partitions_to_come import BY_DAY, DAYS, TARGET
+
+
+class Interrupted(Backfills):
+    """Such backfills of partitions, and what is reported of them."""
+
+    on_removed = OnRemoved.APPLY
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reported: list[tuple[str, str]] = []
+
+    @property
+    def tracked(self) -> TrackedInput:
+        found = super().tracked
+        return replace(found, policies=replace(found.policies, on_removed=self.on_removed))
+
+    @property
+    def lineage(self) -> Any:  # noqa: ANN401  # stands in for it
+        found = super().lineage
+        found.session = lambda _: None
+        found.report = lambda _, part, **told: self.reported.append((part, told["became"]))
+        return found
+
+    def launched_or_staged(self, *, is_staged: bool) -> tuple[str, Backfill]:
+        """A partition with a row, and a backfill of it."""
+        self.begin(made="the same day", spec=BY_DAY)
+        self.rows_come([(DAYS[0], "a")])
+        self.all_that_waits_is_run()
+        key = self.keys_of(self.consumer)[0]
+        if not is_staged:
+            return key, self.launched([key], is_staged=False)
+        self.stage([key])
+        assert self.waiting is not None
+        return key, self.waiting
+
+    def a_staged_run_reads_a_row_that_goes(self, key: str, backfill: Backfill, *, named_by_person: bool) -> None:
+        """The next look doesn't see the row. The result's publication is killed before it says what is consumed."""
+        self.rows_come([(DAYS[0], "b")])
+        self.capture_staged(key, named_by_person=named_by_person)
+        self.cascade = Cascade((backfill.id,))
+        self.a_staged_run_writes()
+        self.cascade = Cascade()
+        self.delete(DAYS[0], "b")
+        self.the_sensor_looks()
+        head = self.target.head_snapshot_id(staged_branch(backfill.id))
+        assert head is not None
+        self.lake.client.load_table(TARGET).manage_snapshots().set_current_snapshot(head).commit()
+        self.held |= backfill.staged
+
+
+@pytest.fixture
+def lives() -> Iterator[Interrupted]:
+    found = Interrupted()
+    yield found
+    found.teardown()
+
+
+def test_a_row_that_is_gone_is_not_kept_if_the_backfill_is_cancelled(
+    lives: Interrupted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, backfill = lives.launched_or_staged(is_staged=True)
+    lives.a_staged_run_reads_a_row_that_goes(key, backfill, named_by_person=True)
+    monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
+    assert not StagedBackfill(lives.lineage, backfill.record).discard()
+    assert lives.waiting is None
+    assert key in lives.pending()
+    lives.all_that_waits_is_run()
+
+
+def test_results_that_are_meant_to_stay_are_not_recomputed(lives: Interrupted, monkeypatch: pytest.MonkeyPatch) -> None:
+    lives.on_removed = OnRemoved.IGNORE
+    key, backfill = lives.launched_or_staged(is_staged=True)
+    lives.a_staged_run_reads_a_row_that_goes(key, backfill, named_by_person=False)
+    monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
+    assert not StagedBackfill(lives.lineage, backfill.record).discard()
+    assert key in lives.pending()
+    (work,) = lives.capture([key])
+    assert work.capture.mode is Mode.INCREMENTAL
+    assert work.capture.from_exclusive is not None
+    assert lives.rows_at[work.capture.from_exclusive.snapshot_id].total() == 2
+    lives.commit((work,))
+    assert key not in lives.pending()
+
+
+def test_a_revert_that_was_killed_is_reported_to_dagster_once_it_is_done_again(lives: Interrupted) -> None:
+    key, backfill = lives.launched_or_staged(is_staged=False)
+    lives.cascade = Cascade((backfill.id,))
+    lives.run_of([key], named_by_person=True)
+    lives.cascade = Cascade()
+    lives.live.append(backfill)
+    chosen: Any = SimpleNamespace(draw=lambda _: backfill)
+    lives.a_backfill_is_reverted(chosen, is_killed=True)
+    assert not lives.reported
+    reverter = BackfillReverter(lives.lineage, backfill.record)
+    planned, _ = reverter.revert(None, leave_out_changed=False, drop_staged=lambda: None)
+    assert planned.already == (key,)
+    assert lives.reported == [(key, "reverted")]
