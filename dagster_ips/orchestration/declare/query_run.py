@@ -46,10 +46,6 @@ if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame
 
 
-class _RewrittenQueryError(UnresolvedQueryError):
-    """Spark accepts the query as it was given, but not as it is rewritten here."""
-
-
 @dataclass(frozen=True)
 class QueryRun:
     """A run of ``asset``. ``views`` are its sources, in the query's order; ``past`` looks up earlier runs."""
@@ -73,7 +69,8 @@ class QueryRun:
         try:
             step = self._step()
             return self._maintained(step), step
-        except _RewrittenQueryError as error:
+        except UnresolvedQueryError as error:
+            _ = self._as_given  # If Spark refuses the query itself, this says so.
             step = self._plan.whole(f"Spark doesn't accept it rewritten for what changed: {error.problem}")
             if self.refresh is Refresh.STRICT:
                 raise QueryNotDerivedError(asset=self.asset, problem=step.reason) from error
@@ -386,10 +383,7 @@ class QueryRun:
         return [*(self._result[place].name for place in grouping.keys), *own]
 
     def _of(self, query: exp.Query, names: Mapping[str, str] | None = None) -> DataFrame:
-        try:
-            return self._over(in_spark(query), tables_of(query), names)
-        except UnresolvedQueryError as error:
-            raise _RewrittenQueryError(error.asset, error.problem) from error
+        return self._over(in_spark(query), tables_of(query), names)
 
     def _over(self, text: str, reads: frozenset[str], more: Mapping[str, str] | None = None) -> DataFrame:
         """The query ``text``, which ``reads`` tables; ``more`` are those that aren't of a source, and their views."""
