@@ -38,6 +38,7 @@ from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 from dagster_ips.orchestration.run.results_without_rows import refusing_results_without_rows
 from dagster_ips.orchestration.run.unreadable_inputs import saying_what_is_unreadable
 from dagster_ips.orchestration.watch.asset_completeness import Completeness, OutsideWatch
+from dagster_ips.orchestration.watch.killed_runs import killed_runs_sensor
 from dagster_ips.orchestration.watch.outside_changes import OutsideTable
 from dagster_ips.orchestration.watch.outside_sensor import outside_tables_sensor
 from dagster_ips.orchestration.watch.pending_checks import pending_checks, pending_checks_sensor
@@ -55,9 +56,9 @@ def with_incremental(
 
     This adds: the condition ``on_change()`` to each incremental asset that has no condition of its own and isn't driven
     by a ``pending_sensor``; an automation sensor for all assets with a condition that no sensor of yours covers; a
-    check ``pending`` for each incremental asset, with a sensor that keeps it up to date; and one sensor that watches
-    outside tables. The sensors tick every ``interval_seconds``. It also adds the jobs ``ips_hygiene`` and
-    ``ips_backfill``, which only you start. Everything else is unchanged.
+    check ``pending`` for each incremental asset, with a sensor that keeps it up to date; a sensor that reports what
+    killed runs have published; and one that watches outside tables. The sensors tick every ``interval_seconds``. It
+    also adds the jobs ``ips_hygiene`` and ``ips_backfill``, which only you start. Everything else is unchanged.
 
     If a tick of the automation sensor finds nothing to run, it waits up to ``wait_seconds`` for a table to change or a
     run to start or end, then checks again. Dagster's daemon starts a round of ticks at most every five seconds and
@@ -95,6 +96,7 @@ def with_incremental(
     if consumers:
         checks.append(pending_checks(consumers))
         sensors.append(pending_checks_sensor(consumers, interval_seconds=interval_seconds))
+        sensors.append(killed_runs_sensor(consumers, interval_seconds=interval_seconds))
     if outside:
         sensors.append(outside_tables_sensor(outside, interval_seconds=interval_seconds))
     made = dg.Definitions(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import dagster as dg
 import pytest
 
 from dagster_ips.core.edge import Edge
 from dagster_ips.exactly_once import effects
 from dagster_ips.exactly_once.effects import Effect
+from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from tests.support import partitioned
 from tests.support.kinds import run_killed
 from tests.support.lake import Lake, events
 from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
+from tests.support.ticks import requested, told
 from tests.support.variants import mostly_slow
 
 BEFORE_PUBLISH = f"after:{Effect.WRITE_BRANCH}"
@@ -103,3 +108,71 @@ def test_a_publication_whose_answer_is_lost_is_found_in_the_table_itself(
     assert lake.rows("media.daily") == expected_daily(rows + more)
     state = CursorStore(instance).get(Edge("daily", "playback"))
     assert (state.number, state.in_flight) == (2, None)
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """In this context, each run ends as soon as it has stored what it consumed, before Dagster records its result."""
+
+    def end(now: Effect, when: str) -> None:
+        if (now, when) == (Effect.COMMIT, "after"):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(effects, "observers", [end])
+        yield patched
+
+
+def unreported(definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None) -> list[tuple[str, ...]]:
+    """Which assets, with which partition and version, the sensor reports; they are reported."""
+    found, _ = told(definitions, instance, "ips_killed_runs", cursor)
+    for each in found:
+        instance.report_runless_asset_event(each)
+    return sorted(
+        (each.asset_key.to_user_string(), each.partition or "", each.tags[DATA_VERSION_TAG]) for each in found
+    )
+
+
+def test_readers_with_conditions_of_dagsters_follow_what_a_run_published_before_it_was_killed(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(deps=["daily"], automation_condition=dg.AutomationCondition.eager())
+    def follows() -> None: ...
+
+    made = pipeline(lake.folder, lake.spark_folder)
+    definitions = dg.Definitions.merge(made, dg.Definitions(assets=[follows]))
+    rows = events(range(9))
+    lake.create_playback(rows)
+    materialize(definitions, instance, "daily", "follows")
+    _, before = requested(definitions, instance)
+    _, cursor = told(made, instance, "ips_killed_runs")
+    assert unreported(made, instance, cursor) == []
+    more = events(range(9, 12))
+    lake.append(more)
+
+    run_killed(instance.root_directory, lake, "daily", at=f"after:{Effect.COMMIT}", of=pipeline)
+    (run,) = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+    assert unreported(made, instance, cursor) == []  # As far as Dagster knows, it is still at work.
+    instance.report_run_failed(run)
+    assert "follows" not in requested(definitions, instance, before)[0]
+    head = lake.catalog.load("media.daily", asset="test").head_snapshot_id()
+    assert unreported(made, instance, cursor) == [("daily", "", str(head))]
+
+    assert "follows" in requested(definitions, instance, before)[0]
+    assert unreported(made, instance, cursor) == []
+    assert lake.rows("media.daily") == expected_daily(rows + more)
+
+
+def test_of_a_killed_run_of_several_partitions_those_that_it_published_are_reported(
+    lake: Lake, instance: dg.DagsterInstance, killed: pytest.MonkeyPatch
+) -> None:
+    definitions = partitioned.partitioned(lake.folder, lake.spark_folder)
+    lake.create_playback(events(range(4)) + events(range(4, 8), day=1) + events(range(8, 9), day=2))
+    _, cursor = told(definitions, instance, "ips_killed_runs")
+    with pytest.raises(KeyboardInterrupt):
+        partitioned.run(definitions, instance, "day", partitioned.key(0), partitioned.key(1))
+    killed.undo()
+    head = str(lake.catalog.load("media.day", asset="test").head_snapshot_id())
+    assert unreported(definitions, instance, cursor) == [("day", partitioned.key(each), head) for each in (0, 1)]
+    partitioned.run(definitions, instance, "day", partitioned.key(2))
+    assert unreported(definitions, instance, cursor) == []
