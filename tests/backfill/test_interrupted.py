@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dagster_ips.core.backfill_plan import staged_branch
@@ -17,11 +18,12 @@ from dagster_ips.core.policy import OnRemoved
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.exactly_once.publish.restorer import Restorer
+from dagster_ips.iceberg.stamps import owner_properties
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter
 from dagster_ips.orchestration.backfill.staging import StagedBackfill
 from dagster_ips.spark.branches import Branch
 from tests.backfill.test_random_lives import Backfill, Backfills
-from tests.exactly_once.capture.test_partitions_to_come import BY_DAY, DAYS, TARGET
+from tests.exactly_once.capture.test_partitions_to_come import ARROW, BY_DAY, DAYS, TARGET
 
 
 class Interrupted(Backfills):
@@ -147,3 +149,15 @@ def test_a_revert_also_reports_partitions_that_one_that_was_killed_has_restored(
     planned, _ = reverter.revert(None, leave_out_changed=False, drop_staged=lambda: None)
     assert (planned.already, planned.restored) == ((key,), (other,))
     assert sorted(lives.reported) == [(key, "reverted"), (other, "reverted")]
+
+
+def test_what_a_killed_publication_has_published_is_reported_if_the_backfill_is_cancelled(
+    lives: Interrupted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, backfill = lives.launched_or_staged(is_staged=True)
+    lives.a_staged_run_reads_a_row_that_goes(key, backfill, named_by_person=True)
+    row = pa.table([[DAYS[0]], ["a"], [0]], schema=ARROW)
+    lives.lake.client.load_table(TARGET).append(row, snapshot_properties=owner_properties("out", None))
+    monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
+    assert not StagedBackfill(lives.lineage, backfill.record).discard()
+    assert lives.reported == [(key, "published")]

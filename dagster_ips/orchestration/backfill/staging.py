@@ -5,7 +5,7 @@ Only the tables' own refs record how far a publication is, so it can be killed a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -135,14 +135,15 @@ class StagedBackfill:
         """Drop the branches; returns whether nothing of the backfill was published.
 
         In that case the previous states are no longer kept either, because there is nothing to revert. Otherwise, what
-        a publication that was killed has published counts as consumed, which only the branches tell.
+        a publication that was killed has published counts as consumed, which only the branches tell, and is reported.
         """
         launcher = BackfillLauncher(self.lineage)
         with knowing_partitions(self.lineage.instance):
-            for each in self.tables():
-                if each.standing is BranchStanding.PUBLISHED and self._has_branch(each):
-                    self._publisher(each).commit(each.stage.table, self._stamps(each))
-                    self._recompute_overtaken(each)
+            published = [t for t in self.tables() if t.standing is BranchStanding.PUBLISHED and self._has_branch(t)]
+            for each in published:
+                self._publisher(each).commit(each.stage.table, self._stamps(each))
+                self._recompute_overtaken(each)
+            self._report([each.stage.asset for each in published])
         launcher.drop_branches(self.plan)
         is_published = self._is_published()  # Asked only now: until its branch was dropped, a table could be published.
         if not is_published:
@@ -170,7 +171,7 @@ class StagedBackfill:
                 if self._published_together([each for each in tables if each.standing is BranchStanding.STAGED]):
                     tables = self.tables()
             done = self._published(tables)
-            self._report(done)
+            self._report(done.published)
             BackfillLauncher(self.lineage).drop_branches(self.plan)
             return done
 
@@ -327,10 +328,10 @@ class StagedBackfill:
         asset = each.stage.asset
         return StagedPublisher(self.lineage.lake(asset), self.lineage.store, self.lineage.session(asset))
 
-    def _report(self, done: StagedPublication) -> None:
-        """Report the published partitions to Dagster: what staged runs reported was not about ``main``."""
+    def _report(self, published: Collection[str]) -> None:
+        """Report to Dagster the partitions of ``published`` assets: what staged runs reported wasn't about ``main``."""
         for stage in self.plan.stages:
-            metadata = self.lineage.metadata(stage.asset) if stage.asset in done.published else None
+            metadata = self.lineage.metadata(stage.asset) if stage.asset in published else None
             newest = metadata.ancestry().newest_change if metadata else None
             if newest is None:
                 continue
