@@ -154,8 +154,9 @@ class StagedBackfill:
         """Fast-forward ``main`` of each stage's table; ``unfinished`` says what isn't computed yet.
 
         All of them change in one commit if their catalog can do that, else stage after stage. A publication that was
-        killed is continued. If ``main`` of a stage's table has moved since the publication began, the stage is left to
-        follow automatically from what was published before it.
+        killed is continued. If ``main`` of a stage's table has moved since the publication began, or its asset has
+        consumed something or was reset since, the stage is left to follow automatically from what was published before
+        it.
 
         Raises:
             BackfillError: a stage isn't fully staged, or something has changed since; then nothing was published.
@@ -234,14 +235,16 @@ class StagedBackfill:
                 raise BackfillError(self.plan.id, f"{problem}. Nothing was published.", remedy)
 
     def _require_unconsumed(self, each: StagedTable) -> None:
-        assert each.metadata is not None  # noqa: S101  # _require_ready has checked it
-        since = self._publisher(each).consumed_since(each.metadata, self._stamps(each))
-        if since:
+        if since := self._consumed_since(each):
             parts = [edge.partition for edge in since if edge.partition]
             what = f"{each.stage.asset} read {since[0].upstream}" + (f" ({', '.join(parts[:5])})" if parts else "")
             problem = f"{what} since it was staged. Nothing was published."
             remedy = f"Stage it again: dagster-ips backfill cancel {self.plan.id}, then plan and launch again."
             raise BackfillError(self.plan.id, problem, remedy)
+
+    def _consumed_since(self, each: StagedTable) -> list[Edge]:
+        assert each.metadata is not None  # noqa: S101  # a staged table exists
+        return self._publisher(each).consumed_since(each.metadata, self._stamps(each))
 
     def _published_together(self, staged: Sequence[StagedTable]) -> bool:
         """Publish all ``staged`` tables in one commit; returns False if their catalog can't, or they have several."""
@@ -270,7 +273,7 @@ class StagedBackfill:
         stages = {stage.asset for stage in self.plan.stages}
         for each in tables:
             follows_published = set(each.stage.upstreams) & stages - {each.stage.asset} <= through
-            if each.standing is BranchStanding.STAGED and follows_published:
+            if each.standing is BranchStanding.STAGED and follows_published and not self._consumed_since(each):
                 is_through = self._publish_one(each)
             else:
                 is_through = each.is_through
