@@ -21,6 +21,7 @@ from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
 from dagster_ips.iceberg.stamps import stamp_properties
+from dagster_ips.orchestration.watch.living_runs import OfLivingRuns
 from dagster_ips.spark.branches import SNAPSHOT_PROPERTY, sql_name
 
 _PROMISE = (
@@ -92,5 +93,6 @@ def commit(workplace: Workplace, capture: str) -> None:
         workplace.instance.report_runless_asset_event(
             dg.AssetMaterialization(known.consumer.key, description="by a job outside Dagster", metadata=shown)
         )
+    living = OfLivingRuns(workplace.store, workplace.instance)
     for each in held:
-        drop_expired_tables(known.manager.catalog.open(), workplace.store, each, known.retention)
+        drop_expired_tables(known.manager.catalog.open(), living, each, known.retention)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dagster_ips.core.backfill_plan import staged_branch
@@ -14,11 +16,14 @@ from dagster_ips.core.capture import Mode
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.publish.publisher import Publication
+from dagster_ips.exactly_once.publish.restorer import Restorer
+from dagster_ips.iceberg.stamps import owner_properties
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter
 from dagster_ips.orchestration.backfill.staging import StagedBackfill
 from dagster_ips.spark.branches import Branch
 from tests.backfill.test_random_lives import Backfill, Backfills
-from tests.exactly_once.capture.test_partitions_to_come import BY_DAY, DAYS, TARGET
+from tests.exactly_once.capture.test_partitions_to_come import ARROW, BY_DAY, DAYS, TARGET
 
 
 class Interrupted(Backfills):
@@ -42,17 +47,26 @@ class Interrupted(Backfills):
         found.report = lambda _, part, **told: self.reported.append((part, told["became"]))
         return found
 
+    def begin_with_rows(self, *days: dt.date) -> None:
+        self.begin(made="the same day", spec=BY_DAY)
+        self.rows_come([(day, "a") for day in days])
+        self.all_that_waits_is_run()
+
     def launched_or_staged(self, *, is_staged: bool) -> tuple[str, Backfill]:
         """A partition with a row, and a backfill of it."""
-        self.begin(made="the same day", spec=BY_DAY)
-        self.rows_come([(DAYS[0], "a")])
-        self.all_that_waits_is_run()
+        self.begin_with_rows(DAYS[0])
         key = self.keys_of(self.consumer)[0]
         if not is_staged:
             return key, self.launched([key], is_staged=False)
         self.stage([key])
         assert self.waiting is not None
         return key, self.waiting
+
+    def of_partitions(self, backfill: Backfill, *keys: str) -> Backfill:
+        """The backfill as if it had computed only these."""
+        record = backfill.record
+        plan = replace(record.plan, stages=(replace(record.plan.root, partitions=keys),))
+        return replace(backfill, record=replace(record, plan=plan))
 
     def a_staged_run_reads_a_row_that_goes(self, key: str, backfill: Backfill, *, named_by_person: bool) -> None:
         """The next look doesn't see the row. The result's publication is killed before it says what is consumed."""
@@ -116,3 +130,34 @@ def test_a_revert_that_was_killed_is_reported_to_dagster_once_it_is_done_again(l
     planned, _ = reverter.revert(None, leave_out_changed=False, drop_staged=lambda: None)
     assert planned.already == (key,)
     assert lives.reported == [(key, "reverted")]
+
+
+def test_a_revert_also_reports_partitions_that_one_that_was_killed_has_restored(
+    lives: Interrupted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives.begin_with_rows(DAYS[0], DAYS[1])
+    key, other = lives.keys_of(lives.consumer)[:2]
+    backfill = lives.launched([key, other], is_staged=False)
+    lives.cascade = Cascade((backfill.id,))
+    lives.run_of([key, other], named_by_person=True)
+    lives.cascade = Cascade()
+    of_one: Any = SimpleNamespace(draw=lambda _: lives.of_partitions(backfill, key))
+    lives.live.append(backfill)
+    lives.a_backfill_is_reverted(of_one, is_killed=True)
+    monkeypatch.setattr(Restorer, "restore", lambda *_: Publication(None))
+    reverter = BackfillReverter(lives.lineage, backfill.record)
+    planned, _ = reverter.revert(None, leave_out_changed=False, drop_staged=lambda: None)
+    assert (planned.already, planned.restored) == ((key,), (other,))
+    assert sorted(lives.reported) == [(key, "reverted"), (other, "reverted")]
+
+
+def test_what_a_killed_publication_has_published_is_reported_if_the_backfill_is_cancelled(
+    lives: Interrupted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, backfill = lives.launched_or_staged(is_staged=True)
+    lives.a_staged_run_reads_a_row_that_goes(key, backfill, named_by_person=True)
+    row = pa.table([[DAYS[0]], ["a"], [0]], schema=ARROW)
+    lives.lake.client.load_table(TARGET).append(row, snapshot_properties=owner_properties("out", None))
+    monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
+    assert not StagedBackfill(lives.lineage, backfill.record).discard()
+    assert lives.reported == [(key, "published")]

@@ -6,16 +6,14 @@ resolving them.
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
 from dagster_ips.core.backfill_plan import LaunchedBackfill, backfill_of_branch, backfill_of_tag
-from dagster_ips.core.capture import Capture, EdgeState
-from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Need, expiry, refs_to_hold
 from dagster_ips.errors import DeclarationError, IpsError, MetadataUnreadableError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
@@ -27,11 +25,12 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.consumers import WrittenTable
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
+from dagster_ips.orchestration.watch.living_runs import OfLivingRuns
 from dagster_ips.orchestration.watch.run_at_work import run_at_work
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
 from dagster_ips.spark.branches import branch_of_run
 from dagster_ips.spark.maintenance import compact, expire_snapshots
-from dagster_ips.state.store import EdgeStore, UntouchedStore
+from dagster_ips.state.store import EdgeStore
 
 HYGIENE_JOB = "ips_hygiene"
 _HOUR_MS = 60 * 60 * 1000
@@ -189,7 +188,7 @@ class _Tidying:
 
     def _needs(self, lake: LakeCatalog, source: TableMetadata) -> Iterator[Need]:
         store = CursorStore(self.context.instance)
-        reading = _OfLivingRuns(store, self.context.instance)
+        reading = OfLivingRuns(store, self.context.instance)
         for tag in source.tags:
             if backfill_of_tag(tag) is not None:  # A revert must see the commits after the state that it restores.
                 yield Need(tag, "main", source.head_snapshot_id(tag))
@@ -211,36 +210,6 @@ class _Tidying:
         lake = each.watched.catalog.open()
         watch = PartitionWatch(lake.storage, store, each.name, lake.find(each.consumer.table))
         return watch.needs(tracked, source)
-
-
-@dataclass(frozen=True)
-class _OfLivingRuns(UntouchedStore):
-    """What ``store`` has, without captures in flight that runs left when they failed or were canceled.
-
-    Nothing may ever replace such a capture, for example that of a partition that hasn't changed, in a backfill that was
-    canceled.
-    """
-
-    instance: dg.DagsterInstance
-    _ended: dict[str, bool] = field(default_factory=dict)
-
-    def get(self, edge: Edge) -> EdgeState:
-        return self._living(self.store.get(edge))
-
-    def get_many(self, edges: Iterable[Edge]) -> dict[Edge, EdgeState]:
-        return {edge: self._living(state) for edge, state in self.store.get_many(edges).items()}
-
-    def _living(self, state: EdgeState) -> EdgeState:
-        held = state.in_flight
-        return state.without(held) if held is not None and self._has_ended(held) else state
-
-    def _has_ended(self, capture: Capture) -> bool:
-        if capture.is_of_job:
-            return False
-        if capture.run_id not in self._ended:
-            run = self.instance.get_run_by_id(capture.run_id)
-            self._ended[capture.run_id] = run is None or run.is_finished
-        return self._ended[capture.run_id]
 
 
 def _needs_of_reverts(each: WatchedInputs, tracked: TrackedInput, store: CursorStore) -> Iterator[Need]:

@@ -132,13 +132,10 @@ class BackfillReverter:
             self._require_nothing_lost(planned, leave_out_changed=leave_out_changed)
             wanted = self._restoration(planned.restored, head=planned.head) if planned.restored else None
             drop_staged()
-            if wanted is None:  # What a revert that was killed may not have done is done all the same.
-                self._remember_what_is_pending()
-                self._report(planned.already)
-                return planned, Publication(None)
-            published = restorer.restore(wanted)
+            published = restorer.restore(wanted) if wanted else Publication(None)
+            # What a revert that was killed may not have done for what it restored is done as well.
             self._remember_what_is_pending()
-            self._report(planned.restored)
+            self._report([*planned.already, *planned.restored])
             return planned, published
 
     def _require_nothing_lost(self, planned: RevertPlan, *, leave_out_changed: bool) -> None:

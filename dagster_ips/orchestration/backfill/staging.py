@@ -5,7 +5,7 @@ Only the tables' own refs record how far a publication is, so it can be killed a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -135,14 +135,15 @@ class StagedBackfill:
         """Drop the branches; returns whether nothing of the backfill was published.
 
         In that case the previous states are no longer kept either, because there is nothing to revert. Otherwise, what
-        a publication that was killed has published counts as consumed, which only the branches tell.
+        a publication that was killed has published counts as consumed, which only the branches tell, and is reported.
         """
         launcher = BackfillLauncher(self.lineage)
         with knowing_partitions(self.lineage.instance):
-            for each in self.tables():
-                if each.standing is BranchStanding.PUBLISHED and self._has_branch(each):
-                    self._publisher(each).commit(each.stage.table, self._stamps(each))
-                    self._recompute_overtaken(each)
+            published = [t for t in self.tables() if t.standing is BranchStanding.PUBLISHED and self._has_branch(t)]
+            for each in published:
+                self._publisher(each).commit(each.stage.table, self._stamps(each))
+                self._recompute_overtaken(each)
+            self._report([each.stage.asset for each in published])
         launcher.drop_branches(self.plan)
         is_published = self._is_published()  # Asked only now: until its branch was dropped, a table could be published.
         if not is_published:
@@ -153,8 +154,9 @@ class StagedBackfill:
         """Fast-forward ``main`` of each stage's table; ``unfinished`` says what isn't computed yet.
 
         All of them change in one commit if their catalog can do that, else stage after stage. A publication that was
-        killed is continued. If ``main`` of a stage's table has moved since the publication began, the stage is left to
-        follow automatically from what was published before it.
+        killed is continued. If ``main`` of a stage's table has moved since the publication began, or its asset has
+        consumed something or was reset since, the stage is left to follow automatically from what was published before
+        it.
 
         Raises:
             BackfillError: a stage isn't fully staged, or something has changed since; then nothing was published.
@@ -170,7 +172,7 @@ class StagedBackfill:
                 if self._published_together([each for each in tables if each.standing is BranchStanding.STAGED]):
                     tables = self.tables()
             done = self._published(tables)
-            self._report(done)
+            self._report(done.published)
             BackfillLauncher(self.lineage).drop_branches(self.plan)
             return done
 
@@ -233,14 +235,16 @@ class StagedBackfill:
                 raise BackfillError(self.plan.id, f"{problem}. Nothing was published.", remedy)
 
     def _require_unconsumed(self, each: StagedTable) -> None:
-        assert each.metadata is not None  # noqa: S101  # _require_ready has checked it
-        since = self._publisher(each).consumed_since(each.metadata, self._stamps(each))
-        if since:
+        if since := self._consumed_since(each):
             parts = [edge.partition for edge in since if edge.partition]
             what = f"{each.stage.asset} read {since[0].upstream}" + (f" ({', '.join(parts[:5])})" if parts else "")
             problem = f"{what} since it was staged. Nothing was published."
             remedy = f"Stage it again: dagster-ips backfill cancel {self.plan.id}, then plan and launch again."
             raise BackfillError(self.plan.id, problem, remedy)
+
+    def _consumed_since(self, each: StagedTable) -> list[Edge]:
+        assert each.metadata is not None  # noqa: S101  # a staged table exists
+        return self._publisher(each).consumed_since(each.metadata, self._stamps(each))
 
     def _published_together(self, staged: Sequence[StagedTable]) -> bool:
         """Publish all ``staged`` tables in one commit; returns False if their catalog can't, or they have several."""
@@ -269,7 +273,7 @@ class StagedBackfill:
         stages = {stage.asset for stage in self.plan.stages}
         for each in tables:
             follows_published = set(each.stage.upstreams) & stages - {each.stage.asset} <= through
-            if each.standing is BranchStanding.STAGED and follows_published:
+            if each.standing is BranchStanding.STAGED and follows_published and not self._consumed_since(each):
                 is_through = self._publish_one(each)
             else:
                 is_through = each.is_through
@@ -327,10 +331,10 @@ class StagedBackfill:
         asset = each.stage.asset
         return StagedPublisher(self.lineage.lake(asset), self.lineage.store, self.lineage.session(asset))
 
-    def _report(self, done: StagedPublication) -> None:
-        """Report the published partitions to Dagster: what staged runs reported was not about ``main``."""
+    def _report(self, published: Collection[str]) -> None:
+        """Report to Dagster the partitions of ``published`` assets: what staged runs reported wasn't about ``main``."""
         for stage in self.plan.stages:
-            metadata = self.lineage.metadata(stage.asset) if stage.asset in done.published else None
+            metadata = self.lineage.metadata(stage.asset) if stage.asset in published else None
             newest = metadata.ancestry().newest_change if metadata else None
             if newest is None:
                 continue

@@ -206,7 +206,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             keep_versions(step, key)
         else:
             record_versions(step, key, captured, publication, storage=runs.lake.storage, partitions=partitions)
-        runs.drop_old_tables(captured)
+        runs.drop_old_tables(captured, step.instance)
 
     def runs(self, instance: dg.DagsterInstance) -> Runs:
         """What runs capture and publish with, by this manager's settings."""

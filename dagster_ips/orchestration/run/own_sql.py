@@ -192,7 +192,7 @@ def capture(
             context.log.warning("%s: %s", consumer.table, report.older)
         step.add_asset_metadata(run_metadata(report), asset_key=consumer.key)
         record_versions(step, consumer.key, captured, written.publication, storage=runs.lake.storage)
-        runs.drop_old_tables(captured)
+        runs.drop_old_tables(captured, context.instance)
 
 
 def _consumer(context: Running, metadata: MetadataByKey, writes: str | None) -> tuple[IcdcIOManager, Consumer]:

@@ -40,6 +40,7 @@ from dagster_ips.orchestration.declare.consumers import Consumer, without_trigge
 from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.run.cascade_tag import Running, cascade_of, is_automatic
 from dagster_ips.orchestration.watch.asset_completeness import completion_of
+from dagster_ips.orchestration.watch.living_runs import OfLivingRuns
 from dagster_ips.run_view import RunView
 from dagster_ips.state.store import EdgeStore, UntouchedStore
 
@@ -239,15 +240,16 @@ class Runs:
             for view in views:
                 view.release()
 
-    def drop_old_tables(self, captured: RunInputs) -> None:
+    def drop_old_tables(self, captured: RunInputs, instance: dg.DagsterInstance) -> None:
         """Drop the ICDC tables that need not be kept any longer. Called after the commit; never raises.
 
         A staged run drops none: other runs of its backfill may read them, and no cursor says so. Later runs do.
         """
         if self.staged is not None:
             return
+        living = OfLivingRuns(self.store, instance)
         for view in captured.views.values():
-            drop_expired_tables(self.lake, self.store, view.captured.capture, self.retention)
+            drop_expired_tables(self.lake, living, view.captured.capture, self.retention)
 
 
 def _capture_line(name: str, captured: CapturedInput) -> LogLine:

@@ -11,7 +11,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.exactly_once.capture.unread_history import needs_of_state
-from dagster_ips.orchestration.automate.hygiene import _OfLivingRuns
+from dagster_ips.orchestration.watch.living_runs import OfLivingRuns
 from tests.iceberg.sources import EDGE, TABLE, Source, numbered
 
 
@@ -33,5 +33,5 @@ def test_what_a_run_left_in_flight_is_needed_until_the_run_has_ended(
     with dg.DagsterInstance.ephemeral() as instance:
         run_id = create_run_for_test(instance, status=status).run_id
         source.store.set(replace(source.state, in_flight=replace(reading, run_id=run_id)))
-        state = _OfLivingRuns(source.store, instance).get(EDGE)
+        state = OfLivingRuns(source.store, instance).get(EDGE)
     assert bool(list(needs_of_state(state, source.lake.load(TABLE, asset="test")))) is is_reading

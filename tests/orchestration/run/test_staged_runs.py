@@ -6,6 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import dagster as dg
+
 from dagster_ips.core.retention import Retention
 from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.run.runs import RunInputs, Runs
@@ -27,7 +29,8 @@ def test_a_staged_run_keeps_the_tables_that_other_staged_runs_read(tmp_path: Pat
 
     runs = Runs(source.lake, source.store, session, "ips", Retention(keep_last=1))
     views = {"playback": cast("RunView", SimpleNamespace(captured=done))}
-    runs.staged_for(StagedRun("planned1", "daily", {})).drop_old_tables(RunInputs(views))
-    assert source.lake.find(at_work.capture.icdc_table) is not None
-    runs.drop_old_tables(RunInputs(views))
+    with dg.DagsterInstance.ephemeral() as instance:
+        runs.staged_for(StagedRun("planned1", "daily", {})).drop_old_tables(RunInputs(views), instance)
+        assert source.lake.find(at_work.capture.icdc_table) is not None
+        runs.drop_old_tables(RunInputs(views), instance)
     assert source.lake.find(at_work.capture.icdc_table) is None
