@@ -47,6 +47,7 @@ def test_one_function_of_one_expression_is_accepted_as_an_aggregate(text: str, p
         ("count_if(day < DATE 'today')", "'today may give removed rows a different value"),
         ("count_if(at > cast('now UTC' AS timestamp))", "may give removed rows a different value"),
         ('max(datediff(to_date("Yesterday"), day))', "may give removed rows a different value"),
+        ("count_if(day >= '${env:START}')", r"\$\{env:START\} may give removed rows a different value"),
         ("sum(all a)", "ALL can't"),
         ("sum(*)", "only count accepts"),
         ("count(t.*)", "only count accepts"),

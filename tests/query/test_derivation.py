@@ -1052,6 +1052,8 @@ def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() ->
         ("SELECT * FROM a JOIN b ON a.x IN (SELECT y FROM c)", "subqueries in ON"),
         ("WITH RECURSIVE q AS (SELECT 1 AS a UNION ALL SELECT a FROM q) SELECT * FROM q", "recursive"),
         ("SELECT a.t.x FROM a.t JOIN b.t ON a.t.i = b.t.i", "several of its tables are called t"),
+        ("SELECT a FROM t WHERE d >= '${env:START}'", r"Spark replaces \$\{env:START\} by one of its settings"),
+        ("SELECT a FROM ${source} JOIN t USING (i)", r"Spark replaces \$\{source\} by one of its settings"),
         ("SELECT 1", "reads no table"),
         ("SELECT a FROM t; SELECT b FROM t", "isn't a single SELECT"),
     ],
