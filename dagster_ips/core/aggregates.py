@@ -22,7 +22,7 @@ MOST_DIGITS_OF_AVERAGE = 18
 """An average of decimals with more digits than these can't be kept exactly."""
 _CALL = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*\(")
 _QUANTIFIER = re.compile(r"(DISTINCT|ALL)\b", re.IGNORECASE)
-_SUBQUERY = re.compile(r"\bselect\b", re.IGNORECASE)
+_SUBQUERY = re.compile(r"\bselect\b|\(\s*(?:table|from)\b", re.IGNORECASE)  # in Spark, TABLE t is a query, too
 _QUOTES = "'\"`"
 
 

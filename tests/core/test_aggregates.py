@@ -53,6 +53,9 @@ def test_one_function_of_one_expression_is_accepted_as_an_aggregate(text: str, p
         ("count(t.*)", "only count accepts"),
         ("count()", "one expression"),
         ("sum((SELECT max(x) FROM t))", "a subquery in it"),
+        ("count_if(a IN (TABLE blocked))", "a subquery in it"),
+        ("sum(a * ( table `rates`))", "a subquery in it"),
+        ("count_if(EXISTS (FROM t |> WHERE x > 1))", "a subquery in it"),
     ],
 )
 def test_expressions_that_cannot_be_maintained_from_a_change_are_refused(text: str, why: str) -> None:
