@@ -406,6 +406,9 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one return per k
 
 def _lack(node: exp.Expr) -> str | None:
     match node:
+        case exp.TableAlias() if not node.this and isinstance(node.parent, exp.Table | exp.Subquery):
+            columns = ", ".join(each.name for each in node.columns)
+            return f"AS ({columns}) in it names columns, but lacks a name for the relation before them"
         case exp.Select() if not node.expressions:
             return "a SELECT in it names no columns"
         case exp.ArgMax() | exp.ArgMin() if node.expression is None:

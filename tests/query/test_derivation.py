@@ -1033,6 +1033,7 @@ def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() ->
         ("SELECT * FROM t LIMIT 3", "LIMIT"),
         ("SELECT a, b FROM t ORDER BY a LIMIT 3", "LIMIT"),
         ("SELECT max_by(a) FROM t", "lacks an argument"),
+        ("SELECT x FROM t AS (x, y)", "lacks a name for the relation"),
         ("SELECT regexp_replace(a, 'x') FROM t", "it can't be parsed: a function may lack an argument"),
         ("SELECT a FROM t WHERE a IN (SELECT FROM u)", "names no columns"),
         ("SELECT x.a FROM t x JOIN u y ON x.i = y.i ORDER BY y.a LIMIT 3", "LIMIT"),
