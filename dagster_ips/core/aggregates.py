@@ -22,7 +22,7 @@ MOST_DIGITS_OF_AVERAGE = 18
 """An average of decimals with more digits than these can't be kept exactly."""
 _CALL = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*\(")
 _QUANTIFIER = re.compile(r"(DISTINCT|ALL)\b", re.IGNORECASE)
-_SUBQUERY = re.compile(r"\bselect\b", re.IGNORECASE)
+_SUBQUERY = re.compile(r"\bselect\b|\(\s*(?:table|from)\b", re.IGNORECASE)  # in Spark, TABLE t is a query, too
 _QUOTES = "'\"`"
 
 
@@ -201,7 +201,9 @@ def _require_scalar(function: Function, expression: str) -> None:
     elif _SUBQUERY.search("".join(_outside_quotes(expression))):
         message = "a subquery in it may give removed rows a different value than when they were added"
     elif found := (
-        varying.IN_SQL.search("".join(_outside_quotes(expression))) or varying.MOMENTS_IN_SQL.search(expression)
+        varying.IN_SQL.search("".join(_outside_quotes(expression)))
+        or varying.MOMENTS_IN_SQL.search(expression)
+        or varying.SETTINGS_IN_SQL.search(expression)
     ):
         message = f"{found[0].strip()} may give removed rows a different value than when they were added"
     if message:

@@ -1,4 +1,4 @@
-"""The parts of SQL that give a different value in each run: the clock and chance."""
+"""The parts of SQL whose value differs between runs: the clock, chance and settings."""
 
 from __future__ import annotations
 
@@ -29,3 +29,5 @@ MOMENTS_IN_SQL = re.compile(
     re.IGNORECASE,
 )
 """Matches a string in SQL that is read as a date or time of the moment."""
+SETTINGS_IN_SQL = re.compile(r"\$\{\S+?\}")
+"""Matches what Spark replaces in SQL, even in quotes, by one of its settings, or by nothing if it has no such one."""

@@ -15,7 +15,7 @@ import sqlglot
 from sqlglot import exp
 
 from dagster_ips.core.ranges import quoted
-from dagster_ips.core.varying import OF_THE_MOMENT
+from dagster_ips.core.varying import OF_THE_MOMENT, SETTINGS_IN_SQL
 from dagster_ips.query.deterministic_sql import AGGREGATES, BY_NAME, COLLECTED, SCALAR, SYNTAX, WINDOWED
 from dagster_ips.query.query_tree import above, within
 from dagster_ips.query.spark_dialect import AS_GIVEN, DIALECT
@@ -156,6 +156,9 @@ def read(text: str) -> Query:
 
 
 def _read(text: str) -> Query:
+    if setting := SETTINGS_IN_SQL.search(text):
+        message = f"Spark replaces {setting[0]} by one of its settings, which may differ between runs: write the value"
+        raise RefusedQueryError(message)
     text = _REFERENCES.sub(lambda found: f"`{{{found['key']}}}`" if found["key"] else found[0], text)
     text, tree = _parsed(text)
     for call in list(tree.find_all(exp.Anonymous, exp.Any)):
@@ -403,6 +406,9 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one return per k
 
 def _lack(node: exp.Expr) -> str | None:
     match node:
+        case exp.TableAlias() if not node.this and isinstance(node.parent, exp.Table | exp.Subquery):
+            columns = ", ".join(each.name for each in node.columns)
+            return f"AS ({columns}) in it names columns, but lacks a name for the relation before them"
         case exp.Select() if not node.expressions:
             return "a SELECT in it names no columns"
         case exp.ArgMax() | exp.ArgMin() if node.expression is None:

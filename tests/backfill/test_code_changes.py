@@ -16,7 +16,7 @@ from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import Lake, events
 from tests.support.pipeline import materialize, pipeline
 
-QUERY = "SELECT account, sum(seconds) AS seconds FROM playback WHERE account <> '${not} ''a''' GROUP BY account"
+QUERY = "SELECT account, sum(seconds) AS seconds FROM playback WHERE account <> '$ {not} ''a''' GROUP BY account"
 WIDER = QUERY.replace("sum(", "max(seconds) AS longest, sum(").replace("GROUP", "AND seconds > 0 GROUP")
 
 

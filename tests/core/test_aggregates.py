@@ -47,11 +47,15 @@ def test_one_function_of_one_expression_is_accepted_as_an_aggregate(text: str, p
         ("count_if(day < DATE 'today')", "'today may give removed rows a different value"),
         ("count_if(at > cast('now UTC' AS timestamp))", "may give removed rows a different value"),
         ('max(datediff(to_date("Yesterday"), day))', "may give removed rows a different value"),
+        ("count_if(day >= '${env:START}')", r"\$\{env:START\} may give removed rows a different value"),
         ("sum(all a)", "ALL can't"),
         ("sum(*)", "only count accepts"),
         ("count(t.*)", "only count accepts"),
         ("count()", "one expression"),
         ("sum((SELECT max(x) FROM t))", "a subquery in it"),
+        ("count_if(a IN (TABLE blocked))", "a subquery in it"),
+        ("sum(a * ( table `rates`))", "a subquery in it"),
+        ("count_if(EXISTS (FROM t |> WHERE x > 1))", "a subquery in it"),
     ],
 )
 def test_expressions_that_cannot_be_maintained_from_a_change_are_refused(text: str, why: str) -> None:
