@@ -151,7 +151,7 @@ class PartitionKeys(Protocol):
         return False
 
     def deleted(self, landmarks: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # where nothing is deleted
-        """Those of the ``landmarks`` that stand for what someone had added and has since deleted."""
+        """Those of the ``landmarks`` that stand for partitions by name that have been deleted since."""
         return frozenset()
 
     def dynamic(self) -> frozenset[str]:

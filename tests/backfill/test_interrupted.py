@@ -15,6 +15,8 @@ from dagster_ips.core.backfill_plan import staged_branch
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.policy import OnRemoved
+from dagster_ips.core.touched import LineState
+from dagster_ips.exactly_once.capture import pending_partitions
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.exactly_once.publish.restorer import Restorer
@@ -161,3 +163,25 @@ def test_what_a_killed_publication_has_published_is_reported_if_the_backfill_is_
     monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
     assert not StagedBackfill(lives.lineage, backfill.record).discard()
     assert lives.reported == [(key, "published")]
+
+
+def test_a_look_that_began_before_a_publication_does_not_undo_what_that_stored(
+    lives: Interrupted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, backfill = lives.launched_or_staged(is_staged=True)
+    lives.a_staged_run_reads_a_row_that_goes(key, backfill, named_by_person=True)
+    monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
+    lives.rows_come([(DAYS[1], "a")])
+    looked = pending_partitions.look
+
+    def publishing_meanwhile(*found: Any) -> LineState:  # noqa: ANN401  # passed on
+        monkeypatch.setattr(pending_partitions, "look", looked)
+        line = looked(*found)
+        StagedBackfill(lives.lineage, backfill.record).discard()
+        return line
+
+    monkeypatch.setattr(pending_partitions, "look", publishing_meanwhile)
+    lives.pending()
+    assert lives.waiting is None
+    assert key in lives.pending()
+    lives.all_that_waits_is_run()

@@ -54,14 +54,16 @@ def known_of(line: LineState, tracked: TrackedInput, target: TableMetadata | Non
 def _with_losses(line: LineState, tracked: TrackedInput, target: TableMetadata | None) -> LineState:
     """``line`` with what was deleted since the last look.
 
-    If no look is known, although something may have been consumed before, anything may have been deleted since. If rows
-    that were removed upstream are meant to stay, so are those of deleted partitions: nothing is recomputed then.
+    If no look is known, although something may have been consumed before, any dynamic partition may have been deleted
+    since. If rows that were removed upstream are meant to stay, so are those of deleted partitions: nothing is
+    recomputed then.
     """
     slicing, keeps = tracked.known_slicing, tracked.policies.on_removed is OnRemoved.IGNORE
-    if not slicing.upstream_keys.is_dynamic or not slicing.sharing:
+    if not slicing.sharing:
         return line
     if line.landmarks is None:
-        head = target.head_snapshot_id() if target and line.scanned is None and not keeps else None
+        may_lack = slicing.upstream_keys.is_dynamic and line.scanned is None and not keeps
+        head = target.head_snapshot_id() if target and may_lack else None
         return replace(line, losses=with_losses("", [str(head)])) if head is not None else line
     deleted = slicing.upstream_keys.deleted(line.landmarks)
     if not deleted:

@@ -58,7 +58,8 @@ class PartitionWatch:
     def pending(self, tracked: TrackedInput, source: TableMetadata) -> frozenset[str]:
         """The existing partitions that are made of rows that changed after what they have consumed.
 
-        What was found is stored, without what every partition has consumed, so that the next look starts from here.
+        What was found is stored, without what every partition has consumed, so that the next look starts from here. If
+        something else was stored during this look, that stays instead.
         """
         stored = self.store.get_line(Edge(self.consumer, tracked.upstream))
         if self.newest is not None and stored.scanned is not None and source.predates(stored.scanned):
@@ -72,9 +73,12 @@ class PartitionWatch:
         # If the target is only away, as someone renamed it or is restoring it, what is known of it is still needed.
         is_away = self.target is None and stored.division not in (None, line.division)
         if not is_away and (line != known or (line.losses, line.landmarks) != (stored.losses, stored.landmarks)):
+            now = self.store.get_line(line.edge)
+            if replace(now, landmarks=stored.landmarks) != stored:
+                # What another look or a publication has stored meanwhile stays: the next look goes on from there.
+                return frozenset(pending)
             # What a run that captured during the look knows to be there isn't missed later, if it is deleted then.
-            there = (each.landmarks or frozenset() for each in (self.store.get_line(line.edge), stored, line))
-            latest, *known_before = there
+            latest, *known_before = (each.landmarks or frozenset() for each in (now, stored, line))
             if new := latest.difference(*known_before):
                 line = replace(line, landmarks=new.union(line.landmarks or ()))
             since = known.checked_to or (before_all(line.scanned) if line.scanned else None)

@@ -349,7 +349,7 @@ class _NamedKeys(PartitionKeys):
         return not isinstance(self.definition, dg.StaticPartitionsDefinition)
 
     def deleted(self, landmarks: Collection[str]) -> frozenset[str]:
-        return frozenset(landmarks) - self.known() if self.is_dynamic else frozenset()
+        return frozenset(landmarks) - self.known()
 
 
 @dataclass(frozen=True)

@@ -162,13 +162,16 @@ class MappedKeys:
         return {key: frozenset(partitions) for key, partitions in made.items()}
 
     def took_any(self, deleted: Collection[str]) -> bool:
-        """By the mapping, asked as if they still existed.
+        """By the mapping, asked as if they still existed, which static partitions can't.
 
         Not with ``LastPartitionMapping``, where ``division`` says it, nor if a partition takes its own key anyway.
         """
         if isinstance(self.mapping, dg.LastPartitionMapping) or self._is_one_to_one:
             return False
-        before = _WithDeleted(self.instance, _names_of(self.upstream, deleted))
+        names = _names_of(self.upstream, deleted)
+        if sum(map(len, names.values())) < len(deleted):
+            return True
+        before = _WithDeleted(self.instance, names)
         there = self._there
         try:
             with knowing_deleted_partitions(before):

@@ -14,10 +14,10 @@ from dagster._core.definitions.partitions.mapping import UpstreamPartitionsResul
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from dagster_ips._compat import knowing_partitions
-from dagster_ips.core.policy import InputPolicies, OnRemoved
+from dagster_ips.core.policy import InputPolicies, OnRemoved, OnUnmapped
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.errors import DeclarationError
+from dagster_ips.errors import DeclarationError, UnmappedRowsError
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import MappedKeys
@@ -397,3 +397,47 @@ def test_with_a_mapping_of_ones_own_that_forgets_what_was_deleted() -> None:
     assert "eu" in lives.pending()
     lives.all_that_waits_is_run()
     lives.teardown()
+
+
+class StaticTitles(PartitionsToCome):
+    """The titles are named in the code."""
+
+    titles = ("a", "b")
+    on_unmapped = OnUnmapped.IGNORE
+
+    @property
+    def upstream(self) -> dg.PartitionsDefinition[str]:
+        return dg.StaticPartitionsDefinition(self.titles)
+
+    @property
+    def tracked(self) -> TrackedInput:
+        return replace(super().tracked, policies=InputPolicies(on_unmapped=self.on_unmapped))
+
+
+@pytest.mark.parametrize("on_unmapped", list(OnUnmapped))
+@pytest.mark.parametrize("rows_come", [False, True])
+@pytest.mark.parametrize("rows_go", [True, False])
+def test_the_rows_of_a_static_partition_that_is_no_longer_defined_are_removed_as_well(
+    on_unmapped: OnUnmapped, *, rows_come: bool, rows_go: bool
+) -> None:
+    lives = StaticTitles()
+    lives.begin(made="all titles", spec=UNPARTITIONED_PARTITION_SPEC)
+    try:
+        lives.on_unmapped = on_unmapped
+        lives.rows_come([(DAYS[0], "a"), (DAYS[0], "b")])
+        lives.all_that_waits_is_run()
+        if rows_go:
+            lives.delete(DAYS[0], "b")
+        lives.titles = ("a",)
+        if rows_come:
+            lives.rows_come([(DAYS[0], "a")])
+        assert lives.pending() == {"eu", "us"}
+        if not rows_go and on_unmapped is OnUnmapped.ERROR:
+            with pytest.raises(UnmappedRowsError):
+                lives.all_that_waits_is_run()
+            return
+        lives.all_that_waits_is_run()
+        lives.titles = ("a", "b")
+        lives.all_that_waits_is_run()
+    finally:
+        lives.teardown()
