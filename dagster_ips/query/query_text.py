@@ -395,8 +395,11 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one return per k
             return f"{_shown(node)} depends on the day of the run"
         case exp.Column() if not node.table and node.name.lower() == "current_time":
             return f"{_shown(node)} is the time of the run, unless a table is named before it"
-        case exp.Any() | exp.All() if isinstance(node.parent, exp.Like | exp.ILike):
-            return None
+        case exp.Any() | exp.All():
+            is_of_patterns = isinstance(node.parent, exp.Like | exp.ILike)
+            return None if is_of_patterns else f"{_shown(node)}: Spark compares so only with LIKE; use IN, min or max"
+        case exp.Pivot():
+            return f"{_shown(node)} isn't supported"
         case exp.Anonymous():
             known = AS_GIVEN in node.meta or node.name.lower() in BY_NAME
             return None if known else f"the function {node.name} isn't known to give the same value each time"
@@ -466,7 +469,7 @@ def is_of_the_moment(text: exp.Expr) -> bool:
     return is_string and next(iter(text.name.lower().split()), "") in OF_THE_MOMENT
 
 
-_OF_TABLE = ("this", "db", "catalog", "alias", "joins")
+_OF_TABLE = ("this", "db", "catalog", "alias", "joins", "pivots")
 
 
 def _problem_of_table(table: exp.Table) -> str | None:
