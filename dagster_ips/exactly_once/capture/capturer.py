@@ -30,6 +30,7 @@ from dagster_ips.errors import (
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare, share_of
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.edge_start import StartFinder
+from dagster_ips.exactly_once.capture.icdc_making import make_icdc_table
 from dagster_ips.exactly_once.capture.input_to_capture import (
     CaptureRequest,
     EdgeToCapture,
@@ -73,7 +74,6 @@ from dagster_ips.iceberg.code_stamps import making_of, makings
 from dagster_ips.iceberg.column_ranges import change_range, require_plain_column
 from dagster_ips.iceberg.event_time import require_time_column
 from dagster_ips.iceberg.icdc import icdc_names
-from dagster_ips.iceberg.icdc.icdc_tables import Tag, author_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import last_divided_otherwise
 from dagster_ips.state.store import EdgeStore
@@ -396,34 +396,6 @@ def _edges_of(request: CaptureRequest, tracked: TrackedInput) -> list[Edge]:
     """The input's edge, or one for each partition of the run."""
     line = Edge(request.consumer, tracked.upstream)
     return [line] if request.partitions is None else [line.of(key) for key in request.partitions.keys]
-
-
-def make_icdc_table(  # noqa: PLR0913  # independent parameters
-    catalog: LakeCatalog,
-    captures: Sequence[Capture],
-    number: int,
-    source: TableMetadata,
-    share: BacklogShare,
-    *,
-    target: str | None = None,
-) -> Mapping[Tag, int]:
-    """Write and register the ICDC table ``number`` that ``captures`` name, with a ``share`` of ``source``.
-
-    ``target`` is the table that the consumer makes of it; None if there is none.
-    """
-    name = captures[0].icdc_table
-    with effect(Effect.WRITE_ICDC_FILES):
-        authored = author_icdc_table(
-            catalog.storage,
-            source,
-            share.files,
-            head=share.to,
-            location=icdc_names.location(source, name, under=catalog.icdc_location),
-            properties=icdc_names.properties(captures, number, target=target),
-        )
-    with effect(Effect.REGISTER_ICDC_TABLE):
-        catalog.register(name, authored.metadata_location)
-    return authored.tags
 
 
 def _left_out(each: InputToCapture, state: EdgeState, mode: Mode) -> frozenset[str]:
