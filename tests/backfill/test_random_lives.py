@@ -314,11 +314,15 @@ class Backfills(PartitionsToCome):
     def the_last_rows_are_rolled_back(self) -> None:
         table = self.lake.client.load_table(TABLE)
         now = table.current_snapshot()
-        if self.store.get_line(LINE).scanned is None:
-            self.pending()
         is_left_out = self.made.by == "title" or self.made.mapping is LAST
         if now is not None and now.parent_snapshot_id in self.rows_at and not is_left_out:
-            table.manage_snapshots().rollback_to_snapshot(now.parent_snapshot_id).commit()
+            self.set_to(now.parent_snapshot_id)
+
+    def set_to(self, snapshot_id: int) -> None:
+        if self.store.get_line(LINE).scanned is None:
+            self.pending()
+        changes = self.lake.client.load_table(TABLE).manage_snapshots()
+        changes.set_current_snapshot(snapshot_id).commit()
 
 
 TestBackfills = Backfills.TestCase
@@ -387,4 +391,17 @@ def test_rows_that_a_run_without_a_stamp_kept_are_not_kept_after_another_rollbac
     lives.run_of([key])
     lives.the_last_rows_are_rolled_back()
     lives.what_was_looked_at_is_lost()
+    lives.all_that_waits_is_run()
+
+
+def test_after_a_rollback_that_is_taken_back_partitions_are_computed_once(lives: Backfills) -> None:
+    lives.begin(made="the same day", spec=BY_DAY)
+    lives.rows_come([(DAYS[0], "a")])
+    lives.rows_come([(DAYS[0], "b")])
+    lives.all_that_waits_is_run()
+    last = lives.lake.load(TABLE, asset="test").head_snapshot_id()
+    assert last is not None
+    lives.the_last_rows_are_rolled_back()
+    assert lives.pending() == {str(DAYS[0])}
+    lives.set_to(last)
     lives.all_that_waits_is_run()
