@@ -394,6 +394,32 @@ def test_rows_that_a_run_without_a_stamp_kept_are_not_kept_after_another_rollbac
     lives.all_that_waits_is_run()
 
 
+@pytest.mark.parametrize("then", ["a row comes", "the rows go", "the rollback is taken back"])
+def test_rows_that_a_run_read_after_a_rollback_are_neither_read_again_nor_kept(
+    lives: Backfills, then: str
+) -> None:
+    """The other partition, which is made of the same rows, is still pending then."""
+    lives.begin(made="all days", spec=UNPARTITIONED_PARTITION_SPEC)
+    lives.rows_come([(DAYS[0], "a")])
+    lives.all_that_waits_is_run()
+    lives.rows_come([(DAYS[0], "b")])
+    lives.delete(DAYS[0], "b")
+    lives.all_that_waits_is_run()
+    last = lives.lake.load(TABLE, asset="test").head_snapshot_id()
+    assert last is not None
+    lives.the_last_rows_are_rolled_back()
+    lives.the_sensor_looks()
+    lives.run_of(["eu"])
+    match then:
+        case "a row comes":
+            lives.rows_come([(DAYS[0], "c")])
+        case "the rows go":
+            lives.delete(DAYS[0], "b")
+        case _:
+            lives.set_to(last)
+    lives.all_that_waits_is_run()
+
+
 def test_after_a_rollback_that_is_taken_back_partitions_are_computed_once(lives: Backfills) -> None:
     lives.begin(made="the same day", spec=BY_DAY)
     lives.rows_come([(DAYS[0], "a")])
