@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -394,9 +395,41 @@ def test_rows_that_a_run_without_a_stamp_kept_are_not_kept_after_another_rollbac
     lives.all_that_waits_is_run()
 
 
+@pytest.mark.parametrize("comes", [None, DAYS[1]], ids=["nothing follows", "another day's row follows"])
+def test_rows_that_a_run_read_between_two_rollbacks_are_not_kept(lives: Backfills, comes: dt.date | None) -> None:
+    """The last look was before the first rollback. Its snapshot is newer than what the run read."""
+    lives.begin(made="the same day", spec=BY_DAY)
+    lives.rows_come([(DAYS[0], "a"), (DAYS[1], "a")])
+    lives.rows_come([(DAYS[0], "b")])
+    lives.delete(DAYS[0], "b")
+    lives.all_that_waits_is_run()
+    lives.the_last_rows_are_rolled_back()
+    lives.run_of([str(DAYS[0])])
+    lives.the_last_rows_are_rolled_back()
+    if comes is not None:
+        lives.rows_come([(comes, "c")])
+    assert str(DAYS[0]) in lives.pending()
+    lives.all_that_waits_is_run()
+
+
+def test_partitions_whose_rows_a_run_at_work_read_between_two_rollbacks_are_pending_at_once(lives: Backfills) -> None:
+    lives.begin(made="all days", spec=UNPARTITIONED_PARTITION_SPEC)
+    lives.rows_come([(DAYS[0], "a")])
+    lives.delete(DAYS[0], "a")
+    lives.rows_come([(DAYS[0], "a")])
+    lives.delete(DAYS[0], "a")
+    lives.the_last_rows_are_rolled_back()
+    lives.capture(["eu"])
+    lives.the_last_rows_are_rolled_back()
+    for _ in range(2):
+        assert lives.pending() == {"eu", "us"}
+    lives.all_that_waits_is_run()
+
+
+@pytest.mark.parametrize("is_looked_at", [True, False], ids=["looked at", "not looked at"])
 @pytest.mark.parametrize("then", ["a row comes", "the rows go", "the rollback is taken back"])
 def test_rows_that_a_run_read_after_a_rollback_are_neither_read_again_nor_kept(
-    lives: Backfills, then: str
+    lives: Backfills, then: str, *, is_looked_at: bool
 ) -> None:
     """The other partition, which is made of the same rows, is still pending then."""
     lives.begin(made="all days", spec=UNPARTITIONED_PARTITION_SPEC)
@@ -408,7 +441,8 @@ def test_rows_that_a_run_read_after_a_rollback_are_neither_read_again_nor_kept(
     last = lives.lake.load(TABLE, asset="test").head_snapshot_id()
     assert last is not None
     lives.the_last_rows_are_rolled_back()
-    lives.the_sensor_looks()
+    if is_looked_at:
+        lives.the_sensor_looks()
     lives.run_of(["eu"])
     match then:
         case "a row comes":

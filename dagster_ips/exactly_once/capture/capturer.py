@@ -55,6 +55,7 @@ from dagster_ips.exactly_once.capture.partition_captures import (
     rows_of,
     rows_of_any,
 )
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, follow, without_overwritten
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import (
@@ -111,6 +112,7 @@ class Capturer:
         for _ in range(_MOST_TIMES_BEHIND if request.partitions else 0):
             if not self._is_behind_a_look(captured):
                 break
+            self._look_for_all_partitions(request)
             captured = self.take(self.look(request), run_id=run_id)
         return captured
 
@@ -125,6 +127,17 @@ class Capturer:
             (scanned.table_uuid, scanned.ref) == (to.table_uuid, to.ref) and not reaches(to, scanned)
             for scanned, to in known
         )
+
+    def _look_for_all_partitions(self, request: CaptureRequest) -> None:
+        """Look at the inputs as they are now: one may have been rolled back after the last look.
+
+        The next look would otherwise take what is captured now to be older than what the last one saw, and miss it if
+        it goes.
+        """
+        target = self.catalog.find(request.target)
+        watch = PartitionWatch(self.catalog.storage, self.store, request.consumer, target)
+        for tracked in request.inputs:
+            watch.pending(tracked, self.catalog.load(tracked.table, asset=request.consumer))
 
     def look(self, request: CaptureRequest) -> ReadyToCapture:
         """Decide what to capture from where, and in which mode: the first half of ``capture``.
