@@ -319,6 +319,11 @@ class Backfills(PartitionsToCome):
         if now is not None and now.parent_snapshot_id in self.rows_at and not is_left_out:
             self.set_to(now.parent_snapshot_id)
 
+    @precondition(lambda self: self.rows_at and self.made.by == "day" and self.made.mapping is not LAST)
+    @rule(data=st.data())
+    def the_table_is_set_to_any_of_its_snapshots(self, data: st.DataObject) -> None:
+        self.set_to(data.draw(st.sampled_from(list(self.rows_at))))
+
     def set_to(self, snapshot_id: int) -> None:
         if self.store.get_line(LINE).scanned is None:
             self.pending()
@@ -464,4 +469,28 @@ def test_after_a_rollback_that_is_taken_back_partitions_are_computed_once(lives:
     lives.the_last_rows_are_rolled_back()
     assert lives.pending() == {str(DAYS[0])}
     lives.set_to(last)
+    lives.all_that_waits_is_run()
+
+
+@pytest.mark.parametrize("comes", ["before", "after"])
+@pytest.mark.parametrize("day", DAYS[:2], ids=["to its day", "to another day"])
+def test_rows_that_a_staged_run_read_after_a_rollback_are_not_read_again(
+    lives: Backfills, comes: str, day: dt.date
+) -> None:
+    """If they come before its publication, a look comes as well, which is the first one since the rollback."""
+    lives.begin(made="the same day", spec=BY_DAY)
+    lives.rows_come([(DAYS[0], "a"), (DAYS[1], "a")])
+    lives.rows_come([(DAYS[0], "b")])
+    lives.delete(DAYS[0], "b")
+    lives.all_that_waits_is_run()
+    lives.the_last_rows_are_rolled_back()
+    lives.stage([str(DAYS[0])])
+    lives.capture_staged(str(DAYS[0]))
+    lives.a_staged_run_writes()
+    if comes == "before":
+        lives.rows_come([(day, "c")])
+        lives.the_sensor_looks()
+    lives.the_staged_backfill_is_published()
+    if comes == "after":
+        lives.rows_come([(day, "c")])
     lives.all_that_waits_is_run()
