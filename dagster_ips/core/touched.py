@@ -33,6 +33,15 @@ class Touched:
         newest = max(self.last.timestamp_ms, other.last.timestamp_ms)
         return Touched(since, replace(self.last, snapshot_id=-1, timestamp_ms=newest))
 
+    def for_readers_of(self, scanned: Watermark | None) -> Touched:
+        """The change for partitions some of which may have read up to ``scanned``, the last look's snapshot.
+
+        After a rollback, that may be older than ``since``, up to which other partitions have read. So there is no
+        ``since`` for all of them then: each must be read from what it has consumed.
+        """
+        is_ahead = self.since is not None and scanned is not None and later(scanned, self.since) != scanned
+        return replace(self, since=None) if is_ahead else self
+
 
 @dataclass(frozen=True, slots=True)
 class Unread:
@@ -144,16 +153,20 @@ class LineState:
         be later than ``scanned``, and isn't up to date either.
         """
         last = scanned if is_followed or self.scanned is None else _at_or_after(self.scanned, scanned)
-        changed = {key: Touched(self._since(key), last) for key in found.keys}
+        touched = {key: each.for_readers_of(self.scanned) for key, each in self.touched.items()}
         unread = {
-            path: Unread(Touched(self._since_unread(path), last), cause, path in found.live)
-            for path, cause in found.unread.items()
+            path: replace(each, changed=each.changed.for_readers_of(self.scanned)) for path, each in self.unread.items()
         }
+        for key in found.keys:
+            touched[key] = Touched(touched[key].since if key in touched else self.scanned, last)
+        for path, cause in found.unread.items():
+            since = unread[path].changed.since if path in unread else self.scanned
+            unread[path] = Unread(Touched(since, last), cause, path in found.live)
         return replace(
             self,
             scanned=scanned,
-            touched={**self.touched, **changed},
-            unread={**self.unread, **unread},
+            touched=touched,
+            unread=unread,
             abandoned=self.abandoned | frozenset(abandoned),
         )
 
@@ -283,14 +296,6 @@ class LineState:
         # Then it has seen all that any scan found, even if the clocks of a v1 table say otherwise.
         is_up_to_date = self.scanned is not None and _is_same(committed, self.scanned)
         return not is_up_to_date and not reaches(committed, touched.last)
-
-    def _since(self, key: str) -> Watermark | None:
-        known = self.touched.get(key)
-        return known.since if known else self.scanned
-
-    def _since_unread(self, path: str) -> Watermark | None:
-        known = self.unread.get(path)
-        return known.changed.since if known else self.scanned
 
 
 def before_all(mark: Watermark) -> Watermark:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -314,11 +315,20 @@ class Backfills(PartitionsToCome):
     def the_last_rows_are_rolled_back(self) -> None:
         table = self.lake.client.load_table(TABLE)
         now = table.current_snapshot()
-        if self.store.get_line(LINE).scanned is None:
-            self.pending()
         is_left_out = self.made.by == "title" or self.made.mapping is LAST
         if now is not None and now.parent_snapshot_id in self.rows_at and not is_left_out:
-            table.manage_snapshots().rollback_to_snapshot(now.parent_snapshot_id).commit()
+            self.set_to(now.parent_snapshot_id)
+
+    @precondition(lambda self: self.rows_at and self.made.by == "day" and self.made.mapping is not LAST)
+    @rule(data=st.data())
+    def the_table_is_set_to_any_of_its_snapshots(self, data: st.DataObject) -> None:
+        self.set_to(data.draw(st.sampled_from(list(self.rows_at))))
+
+    def set_to(self, snapshot_id: int) -> None:
+        if self.store.get_line(LINE).scanned is None:
+            self.pending()
+        changes = self.lake.client.load_table(TABLE).manage_snapshots()
+        changes.set_current_snapshot(snapshot_id).commit()
 
 
 TestBackfills = Backfills.TestCase
@@ -387,4 +397,100 @@ def test_rows_that_a_run_without_a_stamp_kept_are_not_kept_after_another_rollbac
     lives.run_of([key])
     lives.the_last_rows_are_rolled_back()
     lives.what_was_looked_at_is_lost()
+    lives.all_that_waits_is_run()
+
+
+@pytest.mark.parametrize("comes", [None, DAYS[1]], ids=["nothing follows", "another day's row follows"])
+def test_rows_that_a_run_read_between_two_rollbacks_are_not_kept(lives: Backfills, comes: dt.date | None) -> None:
+    """The last look was before the first rollback. Its snapshot is newer than what the run read."""
+    lives.begin(made="the same day", spec=BY_DAY)
+    lives.rows_come([(DAYS[0], "a"), (DAYS[1], "a")])
+    lives.rows_come([(DAYS[0], "b")])
+    lives.delete(DAYS[0], "b")
+    lives.all_that_waits_is_run()
+    lives.the_last_rows_are_rolled_back()
+    lives.run_of([str(DAYS[0])])
+    lives.the_last_rows_are_rolled_back()
+    if comes is not None:
+        lives.rows_come([(comes, "c")])
+    assert str(DAYS[0]) in lives.pending()
+    lives.all_that_waits_is_run()
+
+
+def test_partitions_whose_rows_a_run_at_work_read_between_two_rollbacks_are_pending_at_once(lives: Backfills) -> None:
+    lives.begin(made="all days", spec=UNPARTITIONED_PARTITION_SPEC)
+    lives.rows_come([(DAYS[0], "a")])
+    lives.delete(DAYS[0], "a")
+    lives.rows_come([(DAYS[0], "a")])
+    lives.delete(DAYS[0], "a")
+    lives.the_last_rows_are_rolled_back()
+    lives.capture(["eu"])
+    lives.the_last_rows_are_rolled_back()
+    for _ in range(2):
+        assert lives.pending() == {"eu", "us"}
+    lives.all_that_waits_is_run()
+
+
+@pytest.mark.parametrize("is_looked_at", [True, False], ids=["looked at", "not looked at"])
+@pytest.mark.parametrize("then", ["a row comes", "the rows go", "the rollback is taken back"])
+def test_rows_that_a_run_read_after_a_rollback_are_neither_read_again_nor_kept(
+    lives: Backfills, then: str, *, is_looked_at: bool
+) -> None:
+    """The other partition, which is made of the same rows, is still pending then."""
+    lives.begin(made="all days", spec=UNPARTITIONED_PARTITION_SPEC)
+    lives.rows_come([(DAYS[0], "a")])
+    lives.all_that_waits_is_run()
+    lives.rows_come([(DAYS[0], "b")])
+    lives.delete(DAYS[0], "b")
+    lives.all_that_waits_is_run()
+    last = lives.lake.load(TABLE, asset="test").head_snapshot_id()
+    assert last is not None
+    lives.the_last_rows_are_rolled_back()
+    if is_looked_at:
+        lives.the_sensor_looks()
+    lives.run_of(["eu"])
+    match then:
+        case "a row comes":
+            lives.rows_come([(DAYS[0], "c")])
+        case "the rows go":
+            lives.delete(DAYS[0], "b")
+        case _:
+            lives.set_to(last)
+    lives.all_that_waits_is_run()
+
+
+def test_after_a_rollback_that_is_taken_back_partitions_are_computed_once(lives: Backfills) -> None:
+    lives.begin(made="the same day", spec=BY_DAY)
+    lives.rows_come([(DAYS[0], "a")])
+    lives.rows_come([(DAYS[0], "b")])
+    lives.all_that_waits_is_run()
+    last = lives.lake.load(TABLE, asset="test").head_snapshot_id()
+    assert last is not None
+    lives.the_last_rows_are_rolled_back()
+    assert lives.pending() == {str(DAYS[0])}
+    lives.set_to(last)
+    lives.all_that_waits_is_run()
+
+
+@pytest.mark.parametrize("comes", ["before", "after"])
+@pytest.mark.parametrize("day", DAYS[:2], ids=["to its day", "to another day"])
+def test_rows_that_a_staged_run_read_after_a_rollback_are_not_read_again(
+    lives: Backfills, comes: str, day: dt.date
+) -> None:
+    """If they come before its publication, a look comes as well, which is the first one since the rollback."""
+    lives.begin(made="the same day", spec=BY_DAY)
+    lives.rows_come([(DAYS[0], "a"), (DAYS[1], "a")])
+    lives.rows_come([(DAYS[0], "b")])
+    lives.delete(DAYS[0], "b")
+    lives.all_that_waits_is_run()
+    lives.the_last_rows_are_rolled_back()
+    lives.stage([str(DAYS[0])])
+    lives.capture_staged(str(DAYS[0]))
+    lives.a_staged_run_writes()
+    if comes == "before":
+        lives.rows_come([(day, "c")])
+        lives.the_sensor_looks()
+    lives.the_staged_backfill_is_published()
+    if comes == "after":
+        lives.rows_come([(day, "c")])
     lives.all_that_waits_is_run()

@@ -30,6 +30,7 @@ from dagster_ips.errors import (
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare, share_of
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.edge_start import StartFinder
+from dagster_ips.exactly_once.capture.icdc_making import make_icdc_table
 from dagster_ips.exactly_once.capture.input_to_capture import (
     CaptureRequest,
     EdgeToCapture,
@@ -54,6 +55,7 @@ from dagster_ips.exactly_once.capture.partition_captures import (
     rows_of,
     rows_of_any,
 )
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, follow, without_overwritten
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import (
@@ -73,7 +75,6 @@ from dagster_ips.iceberg.code_stamps import making_of, makings
 from dagster_ips.iceberg.column_ranges import change_range, require_plain_column
 from dagster_ips.iceberg.event_time import require_time_column
 from dagster_ips.iceberg.icdc import icdc_names
-from dagster_ips.iceberg.icdc.icdc_tables import Tag, author_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import last_divided_otherwise
 from dagster_ips.state.store import EdgeStore
@@ -111,6 +112,7 @@ class Capturer:
         for _ in range(_MOST_TIMES_BEHIND if request.partitions else 0):
             if not self._is_behind_a_look(captured):
                 break
+            self._look_for_all_partitions(request)
             captured = self.take(self.look(request), run_id=run_id)
         return captured
 
@@ -125,6 +127,17 @@ class Capturer:
             (scanned.table_uuid, scanned.ref) == (to.table_uuid, to.ref) and not reaches(to, scanned)
             for scanned, to in known
         )
+
+    def _look_for_all_partitions(self, request: CaptureRequest) -> None:
+        """Look at the inputs as they are now: one may have been rolled back after the last look.
+
+        The next look would otherwise take what is captured now to be older than what the last one saw, and miss it if
+        it goes.
+        """
+        target = self.catalog.find(request.target)
+        watch = PartitionWatch(self.catalog.storage, self.store, request.consumer, target)
+        for tracked in request.inputs:
+            watch.pending(tracked, self.catalog.load(tracked.table, asset=request.consumer))
 
     def look(self, request: CaptureRequest) -> ReadyToCapture:
         """Decide what to capture from where, and in which mode: the first half of ``capture``.
@@ -396,34 +409,6 @@ def _edges_of(request: CaptureRequest, tracked: TrackedInput) -> list[Edge]:
     """The input's edge, or one for each partition of the run."""
     line = Edge(request.consumer, tracked.upstream)
     return [line] if request.partitions is None else [line.of(key) for key in request.partitions.keys]
-
-
-def make_icdc_table(  # noqa: PLR0913  # independent parameters
-    catalog: LakeCatalog,
-    captures: Sequence[Capture],
-    number: int,
-    source: TableMetadata,
-    share: BacklogShare,
-    *,
-    target: str | None = None,
-) -> Mapping[Tag, int]:
-    """Write and register the ICDC table ``number`` that ``captures`` name, with a ``share`` of ``source``.
-
-    ``target`` is the table that the consumer makes of it; None if there is none.
-    """
-    name = captures[0].icdc_table
-    with effect(Effect.WRITE_ICDC_FILES):
-        authored = author_icdc_table(
-            catalog.storage,
-            source,
-            share.files,
-            head=share.to,
-            location=icdc_names.location(source, name, under=catalog.icdc_location),
-            properties=icdc_names.properties(captures, number, target=target),
-        )
-    with effect(Effect.REGISTER_ICDC_TABLE):
-        catalog.register(name, authored.metadata_location)
-    return authored.tags
 
 
 def _left_out(each: InputToCapture, state: EdgeState, mode: Mode) -> frozenset[str]:

@@ -14,8 +14,8 @@ from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import IntervalError, UnknownIcdcTableError
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
-from dagster_ips.exactly_once.capture.capturer import make_icdc_table
 from dagster_ips.exactly_once.capture.edge_start import snapshot_at
+from dagster_ips.exactly_once.capture.icdc_making import make_icdc_table
 from dagster_ips.exactly_once.capture.tracked_input import (
     StartOver,
     TrackedInput,

@@ -271,6 +271,8 @@ class _Looking:
     def further(self, line: LineState, ref: str, *, has_moved: bool) -> LineState:
         """``line`` brought up to the head; ``has_moved`` says that its keys are of other columns than now."""
         now, ancestry = self.source.watermark_at(self.head, ref), self.source.ancestry(ref)
+        if line.abandoned:  # Someone may have taken a rollback back.
+            line = replace(line, abandoned=line.abandoned - ancestry.places().keys())
         if line.scanned is None:
             return self.with_strays(line.looked_at(now, self._of_live), self._live.values())
         found = readable_interval(self.storage, self.source, line.scanned, ancestry)

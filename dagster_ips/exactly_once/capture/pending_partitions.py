@@ -124,10 +124,19 @@ class PartitionWatch:
             # If it is read from there anyway, nothing is missed.
             if to is not None and _has_passed(line, to) and line.start_of(state, slicing.taken_by(key)) != to:
                 overtaken.setdefault(to, {})[key] = state
+        # If the last look's snapshot was rolled back, older ones may have been read after that look.
+        is_there = line.scanned is not None and source.ancestry(tracked.ref).find(line.scanned.snapshot_id) is not None
         missed: list[EdgeState] = []
         for to, states in overtaken.items():
-            changed = keys_since(self.storage, source, tracked, to)
-            keys = [k for k in states if changed is None or not changed.isdisjoint(slicing.taken_by(k))]
+            changed = keys_since(self.storage, source, tracked, to) if is_there else None
+            # One that is pending although nothing changed has read, after a rollback, the rows that a later look found.
+            keys = [
+                key
+                for key, state in states.items()
+                if changed is None
+                or not changed.isdisjoint(slicing.taken_by(key))
+                or line.is_pending(state, slicing.taken_by(key))
+            ]
             missed += [states[key] for key in keys]
             since = to if keeps_results else line.scanned
             if since is not None:

@@ -18,7 +18,7 @@ from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.policy import InputPolicies, OnRemoved
 from dagster_ips.core.target import committed
 from dagster_ips.core.touched import LineState
-from dagster_ips.errors import BrokenHistoryError, DeclarationError, PublishError
+from dagster_ips.errors import BrokenHistoryError, DeclarationError, PublishError, SourceRolledBackError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest, ReadyToCapture
@@ -557,3 +557,28 @@ def test_a_partition_that_was_pending_when_another_branch_was_declared_is_comput
     assert plays.pending_of(on_audit) == {"eu"}
     plays.compute(on_audit, "eu")
     assert plays.pending_of(on_audit) == set()
+
+
+def test_rows_that_a_run_captured_between_two_rollbacks_are_refused_like_others_that_were_rolled_back(
+    plays: PlaysWithTarget,
+) -> None:
+    """The last look was before the first rollback, after which the partition's rows were the same as before."""
+    plays.create(BY_REGION)
+    plays.append([{"region": "eu", "number": 1}, {"region": "us", "number": 2}])
+    plays.follow(REGIONS, "region")
+    table = plays.lake.client.load_table(TABLE)
+    first = table.current_snapshot()
+    plays.append([{"region": "eu", "number": 99}])
+    second = table.refresh().current_snapshot()
+    assert first
+    assert second
+    plays.delete("number = 99")
+    assert plays.pending(REGIONS, "region") == set()
+    table.refresh().manage_snapshots().rollback_to_snapshot(second.snapshot_id).commit()
+    plays.compute(plays.tracked(REGIONS, "region"), "eu")
+    table.refresh().manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
+    plays.append([{"region": "us", "number": 3}])
+    assert plays.pending(REGIONS, "region") == {"eu", "us"}
+    with pytest.raises(SourceRolledBackError):
+        plays.capture(plays.tracked(REGIONS, "region"), "eu")
+    assert plays.capture(plays.tracked(REGIONS, "region"), "us").files.changes.row_count == 1
