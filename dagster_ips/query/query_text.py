@@ -404,10 +404,10 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911  # one case p
             known = AS_GIVEN in node.meta or node.name.lower() in BY_NAME
             return None if known else f"the function {node.name} isn't known to give the same value each time"
         case _:
-            return _lack(node) or _problem_of_kind(node)
+            return _problem_of_form(node) or _problem_of_kind(node)
 
 
-def _lack(node: exp.Expr) -> str | None:
+def _problem_of_form(node: exp.Expr) -> str | None:
     match node:
         case exp.TableAlias() if not node.this and isinstance(node.parent, exp.Table | exp.Subquery):
             columns = ", ".join(each.name for each in node.columns)
@@ -416,6 +416,10 @@ def _lack(node: exp.Expr) -> str | None:
             return "a SELECT in it names no columns"
         case exp.ArgMax() | exp.ArgMin() if node.expression is None:
             return f"{_shown(node)} lacks an argument"
+        case exp.Any() | exp.All():
+            return f"{_shown(node)}: Spark compares so only with LIKE; use IN, min or max"
+        case exp.Pivot():
+            return f"{_shown(node)} isn't supported"
     return None
 
 
