@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from hypothesis import settings
 
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.local_spark.connect_server import WITH_UI, ConnectServer, ensure_connect_server, stop_connect_server
@@ -25,6 +26,9 @@ from tests.support.spark_cluster import SparkCluster, running_spark_cluster
 from tests.support.spark_resource import choose_server_config
 
 make_storage_quick()
+# No test asserts a time: on a busy machine, an example may take many times as long.
+settings.register_profile("unhurried", settings.default, deadline=None)
+settings.load_profile("unhurried")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

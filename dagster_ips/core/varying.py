@@ -29,5 +29,7 @@ MOMENTS_IN_SQL = re.compile(
     re.IGNORECASE,
 )
 """Matches a string in SQL that is read as a date or time of the moment."""
+PERHAPS_MOMENTS_IN_SQL = re.compile(rf"['\"]\s*(?:{_MOMENT})\b", re.IGNORECASE)
+"""Matches a string in SQL that is read as a date or time of the moment if it is compared with one, for example."""
 SETTINGS_IN_SQL = re.compile(r"\$\{\S+?\}")
 """Matches what Spark replaces in SQL, even in quotes, by one of its settings, or by nothing if it has no such one."""

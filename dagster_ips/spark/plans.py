@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dagster_ips._compat import explained, origins_of_rdds
+from dagster_ips.core import varying
 from dagster_ips.core.lineage import RESULT
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.spark_plan import Node, PlanUnreadableError, elements, parse_plan
@@ -112,8 +113,22 @@ def result_plan(frame: DataFrame) -> Node:
         named = f"two columns are named {twice}"
         raise PlanUnreadableError(named)
     numbered = [F.col(quoted(column)).alias(f"{RESULT}{at}") for at, column in enumerate(columns)]
-    # Without rows, Spark has nothing to plan beyond the part that is used.
-    empty = frame.select(*numbered).limit(0)
+    return parse_plan(_analyzed(frame.select(*numbered)))
+
+
+def varies(selected: DataFrame) -> bool:
+    """Whether what was ``selected`` last depends on the clock or on chance; runs no job.
+
+    Raises:
+        PlanUnreadableError: Spark can't print its plan.
+    """
+    drawn = next(line for line in _analyzed(selected).split("\n") if "Project [" in line)
+    return varying.IN_PLANS.search(drawn.lower()) is not None
+
+
+def _analyzed(frame: DataFrame) -> str:
+    """The analyzed plan of ``frame``, of no rows: Spark has nothing to plan beyond this part, then."""
+    empty = frame.limit(0)
     try:
         with with_settings(frame.sparkSession, _ALL_FIELDS):
             text = explained(empty)
@@ -124,4 +139,4 @@ def result_plan(frame: DataFrame) -> Node:
     if not end:
         raise PlanUnreadableError(_CUT)
     _schema, _, tree = analysed.strip("\n").partition("\n")
-    return parse_plan(tree)
+    return tree

@@ -396,6 +396,14 @@ def test_rows_that_a_group_never_had_cannot_be_removed_from_it(exact: Table, the
         ("sum(explode(array(x)))", AggregateError, "can't be maintained"),
         ("sum(x +)", AggregateError, "can't be maintained"),
         ("sum(nothing)", UnknownColumnError, "nothing.*sum.nothing."),
+        ("count_if(current_date() > 'Today')", ValueError, "different value"),
+        (
+            "count_if(CAST(s AS DATE) >= ' Today')",
+            AggregateError,
+            "Today in it may give removed rows a different value",
+        ),
+        ("max(datediff('yesterday', CAST(s AS DATE)))", AggregateError, "yesterday in it may"),
+        ("max(months_between('now', CAST(s AS TIMESTAMP)))", AggregateError, "now in it may"),
     ],
 )
 def test_an_aggregate_that_cannot_be_maintained_over_the_rows_is_refused(
@@ -403,6 +411,11 @@ def test_an_aggregate_that_cannot_be_maintained_over_the_rows_is_refused(
 ) -> None:
     with pytest.raises(error, match=match):
         Aggregates.over(frame(lake, [], 1), combine(approximate=False, value=aggregate), table="t.some")
+
+
+def test_a_text_that_is_no_time_may_be_a_word_for_one(lake: Lake) -> None:
+    rows = frame(lake, [], 1).withColumn("seen", F.current_timestamp())
+    Aggregates.over(rows, combine(approximate=False, value="count_if(s = 'today' OR s > 'now')"), table="t.some")
 
 
 @pytest.mark.everywhere

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dagster_ips.core import varying
 from dagster_ips.core.aggregates import (
     EVERY_ROW,
     EXTREMES,
@@ -28,6 +29,7 @@ from dagster_ips.errors import AggregateError, CombineError, UnknownColumnError
 from dagster_ips.spark.error_text import first_line, unresolved_column
 from dagster_ips.spark.frames import any_of, without_rows
 from dagster_ips.spark.late import F, errors, types
+from dagster_ips.spark.plans import varies
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -75,7 +77,10 @@ class Aggregates:
                 raise _unknown_column(key, f"Its key is {', '.join(combine.on)}.", rows, table)
         like, kinds = _kinds(rows, layout, table)
         for each in layout.declared:
-            if each.expression != EVERY_ROW and (problem := _misfit(each, kinds[each.expression], combine.approximate)):
+            if each.expression == EVERY_ROW:
+                continue
+            problem = _misfit(each, kinds[each.expression], combine.approximate) or _moment(each, like)
+            if problem:
                 raise AggregateError(table=table, column=each.name, aggregate=str(each), problem=problem)
         return cls(combine, layout, kinds, like)
 
@@ -406,6 +411,14 @@ def _unknown_column(column: str, said: str, rows: DataFrame, table: str) -> Unkn
         known=tuple(rows.columns),
         remedy=f"{said} Nothing was written and nothing was consumed.",
     )
+
+
+def _moment(aggregate: Aggregate, like: DataFrame) -> str | None:
+    """Why a string in the aggregate has another value on another day; None if it hasn't."""
+    named = varying.PERHAPS_MOMENTS_IN_SQL.search(aggregate.expression)
+    if named is None or not varies(like.select(F.expr(f"({aggregate.expression})").alias("__ips_value"))):
+        return None
+    return f"{named[0].strip()[1:]} in it may give removed rows a different value than when they were added"
 
 
 def _misfit(aggregate: Aggregate, kind: types.DataType, approximate: bool) -> str | None:  # noqa: FBT001  # as declared
