@@ -88,7 +88,7 @@ def _unrecorded(
     for edge, history in target_histories(target, edges).items():
         stamp, partition = history.newest, edges[edge]
         version = _version(target, stamp) if stamp is not None and not stamp.takes_back else None
-        if stamp is not None and version is not None and _is_unknown(instance, key, partition, stamp, version):
+        if stamp is not None and version is not None and _is_unreported(instance, key, partition, stamp, version):
             yield dg.AssetMaterialization(
                 key,
                 description=f"run {stamp.run_id} published this, and ended before Dagster recorded it",
@@ -105,7 +105,9 @@ def _version(target: TableMetadata, stamp: Stamp) -> str | None:
     return next((str(snapshot.snapshot_id) for snapshot in own if not snapshot.keeps_rows), None)
 
 
-def _is_unknown(instance: DagsterInstance, key: dg.AssetKey, partition: str | None, stamp: Stamp, version: str) -> bool:
+def _is_unreported(
+    instance: DagsterInstance, key: dg.AssetKey, partition: str | None, stamp: Stamp, version: str
+) -> bool:
     """Whether the stamp's run failed, and neither it nor anything since has reported what it published."""
     run = instance.get_run_by_id(stamp.run_id) if stamp.run_id else None
     if run is None or run.status not in _KILLED:
