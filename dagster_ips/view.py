@@ -56,6 +56,7 @@ from dagster_ips.spark.plans import marked
 from dagster_ips.spark.settings import may_broadcast_more
 
 if TYPE_CHECKING:
+    from dagster_ips.spark.late import types
     from dagster_ips.spark.session import DataFrame, SparkSession
 
 MOST_RANGES = 4
@@ -70,6 +71,8 @@ _MOST_BROADCAST, OF_ANY_WIDTH = 2_000_000, 200_000
 Spark assumes that each changed row has a key of its own, and would shuffle the whole source for far fewer.
 """
 _NARROW = re.compile(r"boolean|int|long|float|double|date|timestamp|decimal\(")
+_PLAIN = re.compile(rf"{_NARROW.pattern}|string|uuid|binary|fixed")
+"""Types whose values Spark can compare and group by as they are."""
 SEVERAL = 2
 _NUMBERS = itertools.count(1)
 
@@ -393,7 +396,7 @@ class IcdcView:
     @cached_property
     def _compared_net(self) -> NetRows:
         if not self._may_remove_rows or (self._ignores_removed and not self._is_compared):
-            return all_added(self._changes)
+            return all_added(self._changes, self.columns)
         return only_added(self._net_with_removed) if self._ignores_removed else self._net_with_removed
 
     @cached_property
@@ -401,10 +404,18 @@ class IcdcView:
         files = self._captured.files
         fresh = self._tagged(Tag.FRESH) if files.fresh or files.whole else None
         if not self._is_compared:  # None of the added files can hold a row that was there before.
-            return all_apart(self._tagged(Tag.BEFORE), fresh)
+            return all_apart(self._tagged(Tag.BEFORE), fresh, self.columns)
         hidden = [entry.path for entry in files.hidden[:MOST_LITERALS]] if can_show_deleted_rows(self.columns) else []
         before, rewritten = (self._tagged(tag, with_deleted=bool(hidden)) for tag in (Tag.BEFORE, Tag.REWRITTEN))
-        return net_rows(before, rewritten, fresh, hidden=hidden, only=self._needed)
+        return net_rows(before, rewritten, fresh, hidden=hidden, columns=self._compared_columns(before))
+
+    def _compared_columns(self, rows: DataFrame) -> dict[str, types.DataType | None]:
+        """The columns by which rows are compared, with types of ``rows``; None where the metadata says it is plain."""
+        names = [name for name in self.columns if self._needed is None or name in self._needed]
+        if all(_PLAIN.match(self._types.get(name, "")) for name in names):
+            return dict.fromkeys(names)
+        kinds = {field.name: field.dataType for field in rows.schema.fields}
+        return {name: kinds[name] for name in names}
 
     @property
     def _ignores_removed(self) -> bool:

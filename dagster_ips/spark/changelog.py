@@ -45,34 +45,33 @@ def net_rows(
     fresh: DataFrame | None = None,
     *,
     hidden: Collection[str] = (),
-    only: Collection[str] | None = None,
+    columns: Mapping[str, types.DataType | None] | None = None,
 ) -> NetRows:
     """The rows that ``after`` and ``fresh`` have more of than ``before``, and the other way round, each with a weight.
 
-    The columns are those of ``before``, or ``only`` some of them: then rows that differ in others are the same. A row
-    that occurs three times more often is returned three times. Rows of ``fresh`` are known not to occur in ``before``
-    and aren't compared.
+    ``columns`` are those of the result, by which rows are compared, with their types: None for a type by which Spark
+    can group. If they aren't given, they are all columns of ``before``. A row that occurs three times more often is
+    returned three times. Rows of ``fresh`` are known not to occur in ``before`` and aren't compared.
 
     ``hidden`` are data files of which both have all rows, apart from those that delete files hide. Then both frames are
     as `with_deleted_rows` reads them, and of these files only the deleted rows are compared: as all rows of a file are
     the same before and after, what is gone is what was deleted then, less what was deleted before.
     """
-    fields = [field for field in before.schema.fields if not hidden or field.name not in _OF_FILES]
-    fields = [field for field in fields if only is None or field.name in only]
-    columns = tuple(field.name for field in fields)
-    own, weight = free_prefix(columns), _free_weight(columns)
+    if columns is None:
+        columns = {field.name: field.dataType for field in before.schema.fields}
+    names = tuple(columns)
+    forms = {name: kind for name, kind in columns.items() if kind is not None and _needs_form(kind)}
+    own, weight = free_prefix(names), _free_weight(names)
     both = _weighed(before, weight, -1, hidden).unionAll(_weighed(after, weight, 1, hidden))
-    compared = [comparable(F.col(quoted(field.name)), field.dataType) for field in fields]
-    plain = [field.name for field in fields if not _needs_form(field.dataType)]
-    keys = [form.alias(f"{own}{i}") for i, form in enumerate(compared) if columns[i] not in plain]
-    kept = [F.first(quoted(name)).alias(name) for name in columns if name not in plain]
+    values = [F.col(quoted(name)) for name in names if name not in forms]
+    keys = [comparable(F.col(quoted(name)), kind).alias(f"{own}{i}") for i, (name, kind) in enumerate(forms.items())]
+    kept = [F.first(quoted(name)).alias(name) for name in forms]
     total = f"{own}sum"
-    grouped = both.groupBy(*[F.col(quoted(name)) for name in plain], *keys).agg(F.sum(weight).alias(total), *kept)
-    net = _one_each(grouped.where(F.col(total) != 0), columns, total, weight)
+    grouped = both.groupBy(*values, *keys).agg(F.sum(weight).alias(total), *kept)
+    net = _one_each(grouped.where(F.col(total) != 0), names, total, weight)
     if fresh is not None:
-        some = fresh if only is None else fresh.select(*map(quoted, columns))
-        net = net.unionAll(some.withColumn(weight, F.lit(1)))
-    return NetRows(net, columns, weight)
+        net = net.unionAll(fresh.select(*map(quoted, names), F.lit(1).alias(weight)))
+    return NetRows(net, names, weight)
 
 
 def _one_each(grouped: DataFrame, names: Sequence[str], total: str, weight: str) -> DataFrame:
@@ -185,18 +184,18 @@ def without_places(rows: DataFrame) -> DataFrame:
     return rows.drop(*PLACES)
 
 
-def all_added(rows: DataFrame) -> NetRows:
-    """Net rows of a change that only added ``rows``."""
-    weight = _free_weight(rows.columns)
-    return NetRows(rows.withColumn(weight, F.lit(1)), tuple(rows.columns), weight)
+def all_added(rows: DataFrame, columns: Sequence[str]) -> NetRows:
+    """Net rows of a change that only added ``rows``, which have these ``columns``."""
+    weight = _free_weight(columns)
+    return NetRows(rows.withColumn(weight, F.lit(1)), tuple(columns), weight)
 
 
-def all_apart(before: DataFrame, fresh: DataFrame | None) -> NetRows:
-    """Net rows of a change that removed ``before`` and added ``fresh``, which have no row in common."""
-    weight = _free_weight(before.columns)
+def all_apart(before: DataFrame, fresh: DataFrame | None, columns: Sequence[str]) -> NetRows:
+    """Net rows of a change that removed ``before`` and added ``fresh``: frames of ``columns`` without a common row."""
+    weight = _free_weight(columns)
     rows = before.withColumn(weight, F.lit(-1))
     rows = rows if fresh is None else rows.unionAll(fresh.withColumn(weight, F.lit(1)))
-    return NetRows(rows, tuple(before.columns), weight)
+    return NetRows(rows, tuple(columns), weight)
 
 
 def only_added(net: NetRows) -> NetRows:

@@ -21,8 +21,8 @@ MOST_LITERALS = 1000
 
 def table_frame(session: SparkSession, catalog: str, table: str, *, snapshot_id: int | None = None) -> DataFrame:
     """The rows of a table, as of a snapshot if one is given."""
-    version = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
-    return session.sql(f"SELECT * FROM {sql_name(catalog, table)}{version}")  # noqa: S608  # quoted by sql_name
+    of_version = {"versionAsOf": str(snapshot_id)} if snapshot_id is not None else {}
+    return session.read.options(**of_version).table(sql_name(catalog, table))
 
 
 def without_rows(frame: DataFrame) -> DataFrame:
