@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.ranges import Predicate, literal, quoted
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.late import F
+from dagster_ips.spark.session import VERSION_AS_OF
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,7 +22,7 @@ MOST_LITERALS = 1000
 
 def table_frame(session: SparkSession, catalog: str, table: str, *, snapshot_id: int | None = None) -> DataFrame:
     """The rows of a table, as of a snapshot if one is given."""
-    of_version = {"versionAsOf": str(snapshot_id)} if snapshot_id is not None else {}
+    of_version = {VERSION_AS_OF: str(snapshot_id)} if snapshot_id is not None else {}
     return session.read.options(**of_version).table(sql_name(catalog, table))
 
 

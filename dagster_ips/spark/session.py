@@ -34,6 +34,8 @@ Spark's own pattern lets through the login of a REST catalog (``credential``, ``
 keys and connection strings, and ``s3.access-key-id``.
 """
 
+VERSION_AS_OF, _VERSION_KEY = "versionAsOf", "spark.sql.timeTravelVersionKey"
+"""The option by which a snapshot is read, and the setting that says so."""
 _IDENTIFYING = ("type", "catalog-impl", "uri", "warehouse")
 _CONFIGURED: WeakKeyDictionary[SparkSession, list[dict[str, str]]] = WeakKeyDictionary()
 
@@ -72,7 +74,8 @@ def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
     A session that had a configuration isn't asked for it again.
 
     Raises:
-        DeclarationError: the session has another catalog of the same name from an earlier call.
+        DeclarationError: the session has another catalog of the same name from an earlier call, or another name for
+            the option ``versionAsOf``.
         SparkVersionsDifferError: the session's Spark has another minor version than the one that is installed.
     """
     having = _CONFIGURED.setdefault(session, [])
@@ -83,7 +86,14 @@ def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
         raise SparkVersionsDifferError(session.version, installed_version())
     # Iceberg refuses a catalog that has both a type and an implementation.
     instead = {key: f"{key.removesuffix('type')}catalog-impl" for key in configuration if key.endswith(".type")}
-    known = settings_of(session, [*configuration, *instead.values()])
+    known = settings_of(session, [*configuration, *instead.values(), _VERSION_KEY])
+    if known[_VERSION_KEY] not in (None, VERSION_AS_OF):
+        raise DeclarationError(
+            asset="IcebergCatalog",
+            problem=f"the Spark session has {_VERSION_KEY}={known[_VERSION_KEY]}. Spark would ignore the option "
+            f"{VERSION_AS_OF}, by which older snapshots are read, and read current ones.",
+            remedy=f"Remove {_VERSION_KEY} from the session's configuration.",
+        )
     lacking = {
         key: value
         for key, value in configuration.items()
