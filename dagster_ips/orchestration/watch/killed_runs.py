@@ -1,4 +1,4 @@
-"""The sensor that reports what runs have published that were killed before Dagster recorded it.
+"""The sensor that reports what killed runs had published before Dagster could record it.
 
 Nothing is pending after such a run, so nothing would repeat it. Dagster's own conditions, such as ``eager()``, follow
 materializations only.
@@ -43,7 +43,7 @@ def killed_runs_sensor(watched: Sequence[WatchedInputs], *, interval_seconds: in
         name=KILLED_RUNS_SENSOR,
         minimum_interval_seconds=interval_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Reports what runs have published that were killed before Dagster recorded it.",
+        description="Reports what killed runs had published before Dagster could record it.",
     )
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
