@@ -104,6 +104,24 @@ def test_a_row_that_is_gone_is_not_kept_if_the_backfill_is_cancelled(
     lives.all_that_waits_is_run()
 
 
+@pytest.mark.parametrize("writes", [True, False], ids=["it writes rows", "it has nothing to write"])
+def test_a_row_that_is_gone_is_not_kept_if_a_run_comes_before_the_backfill_is_cancelled(
+    lives: Interrupted, monkeypatch: pytest.MonkeyPatch, *, writes: bool
+) -> None:
+    """The run has gone on from where the last look was, which is later than what was published."""
+    key, backfill = lives.launched_or_staged(is_staged=True)
+    lives.a_staged_run_reads_a_row_that_goes(key, backfill, named_by_person=True)
+    lives.rows_come([(DAYS[0] if writes else DAYS[1], "c")])
+    (work,) = lives.capture([key])
+    assert work.came != work.went or not writes
+    assert lives.publish((work,)) or not writes
+    lives.commit((work,))
+    monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
+    StagedBackfill(lives.lineage, backfill.record).discard()
+    assert key in lives.pending()
+    lives.all_that_waits_is_run()
+
+
 def test_results_that_are_meant_to_stay_are_not_recomputed(lives: Interrupted, monkeypatch: pytest.MonkeyPatch) -> None:
     lives.on_removed = OnRemoved.IGNORE
     key, backfill = lives.launched_or_staged(is_staged=True)
