@@ -162,8 +162,10 @@ class PartitionWatch:
             with effect(Effect.RECORD_LOOK):
                 self.store.set_line(line)
         if missed and not keeps_results:
+            # With a number of its own, so that no run goes on that has read the states before.
+            anew = [replace(state, committed=None, number=state.next_number) for state in missed]
             with effect(Effect.COMMIT):
-                self.store.set(*[replace(state, committed=None) for state in missed])
+                self.store.set(*anew)
 
     def _is_computed_anew(self, state: EdgeState, published: Watermark) -> bool:
         """Whether the newest stamp says that all rows of the partition were computed after it was ``published``."""
