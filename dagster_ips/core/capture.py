@@ -199,12 +199,15 @@ class EdgeState:
     def is_beyond(self, capture: Capture) -> bool:
         """Whether a run that had nothing to write used up the number of ``capture`` and consumed later changes.
 
-        It left no stamp. In a table without sequence numbers, that may also be a run that consumed earlier changes.
+        It left no stamp. In a table without sequence numbers, that may also be a run that consumed earlier changes. Or
+        the partition, to which ``capture`` adds a change, is to be computed anew since.
         """
         own, end = self.committed, capture.to_inclusive
-        if own is None or end is None or self.number < capture.number or own.snapshot_id == end.snapshot_id:
+        if end is None or self.number < capture.number:
             return False
-        return not is_certainly_before(own.position, end.position)
+        if own is None:
+            return capture.from_exclusive is not None
+        return own.snapshot_id != end.snapshot_id and not is_certainly_before(own.position, end.position)
 
     def unless_voided_by(self, intervened: EdgeState | None) -> EdgeState:
         """This state, or ``intervened``, the one that a person set, if this one was written without knowledge of it."""

@@ -222,11 +222,13 @@ def _is_divided_by(division: str | None, stamp: str) -> bool:
 class BranchStamps:
     """What a branch is stamped with for an edge: its first number, and the newest snapshot with a stamp of the edge.
 
-    ``division`` is what its partition key means, by that stamp.
+    By that stamp, the branch holds the upstream up to ``to_inclusive``, and ``division`` is what its partition key
+    means.
     """
 
     first_number: int
     newest_snapshot_id: int
+    to_inclusive: Watermark
     division: str | None = None
 
 
@@ -242,7 +244,8 @@ def stamps_on_branch(
         for line in of_lines:
             wanted = stamped_partitions(snapshot, line)
             for edge, stamp in (_stamps(snapshot, metadata.uuid, line, wanted) if wanted else {}).items():
-                newest = found.get(edge, BranchStamps(stamp.number, snapshot.snapshot_id, stamp.division))
+                own = BranchStamps(stamp.number, snapshot.snapshot_id, stamp.to_inclusive, stamp.division)
+                newest = found.get(edge, own)
                 found[edge] = replace(newest, first_number=stamp.number)
     return found
 

@@ -17,6 +17,11 @@ from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.touched import LineState
 from dagster_ips.exactly_once.capture import pending_partitions
+from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
+from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
+from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.exactly_once.publish.restorer import Restorer
@@ -104,6 +109,24 @@ def test_a_row_that_is_gone_is_not_kept_if_the_backfill_is_cancelled(
     lives.all_that_waits_is_run()
 
 
+@pytest.mark.parametrize("writes", [True, False], ids=["it writes rows", "it has nothing to write"])
+def test_a_row_that_is_gone_is_not_kept_if_a_run_comes_before_the_backfill_is_cancelled(
+    lives: Interrupted, monkeypatch: pytest.MonkeyPatch, *, writes: bool
+) -> None:
+    """The run has gone on from where the last look was, which is later than what was published."""
+    key, backfill = lives.launched_or_staged(is_staged=True)
+    lives.a_staged_run_reads_a_row_that_goes(key, backfill, named_by_person=True)
+    lives.rows_come([(DAYS[0] if writes else DAYS[1], "c")])
+    (work,) = lives.capture([key])
+    assert work.came != work.went or not writes
+    assert lives.publish((work,)) or not writes
+    lives.commit((work,))
+    monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
+    StagedBackfill(lives.lineage, backfill.record).discard()
+    assert key in lives.pending()
+    lives.all_that_waits_is_run()
+
+
 def test_results_that_are_meant_to_stay_are_not_recomputed(lives: Interrupted, monkeypatch: pytest.MonkeyPatch) -> None:
     lives.on_removed = OnRemoved.IGNORE
     key, backfill = lives.launched_or_staged(is_staged=True)
@@ -184,4 +207,37 @@ def test_a_look_that_began_before_a_publication_does_not_undo_what_that_stored(
     lives.pending()
     assert lives.waiting is None
     assert key in lives.pending()
+    lives.all_that_waits_is_run()
+
+
+@pytest.mark.parametrize("writes", [True, False], ids=["it writes rows", "it has nothing to write"])
+@pytest.mark.parametrize("captures", ["before", "after"])
+def test_a_run_that_begins_while_a_publication_stores_what_is_to_be_recomputed_does_not_go_on_instead(
+    lives: Interrupted, monkeypatch: pytest.MonkeyPatch, captures: str, *, writes: bool
+) -> None:
+    """It finds the partition published, and not yet that it holds a row which is gone."""
+    key, backfill = lives.launched_or_staged(is_staged=True)
+    lives.a_staged_run_reads_a_row_that_goes(key, backfill, named_by_person=True)
+    if writes:
+        lives.rows_come([(DAYS[0], "c")])
+    request = CaptureRequest("out", [lives.tracked], target=TARGET, partitions=RunPartitions((key,)))
+    capturer, run = Capturer(lives.lake, lives.store), list[CapturedInput]()
+    recompute = PartitionWatch.recompute_overtaken
+
+    def slowly(watch: PartitionWatch, *given: Any, **named: Any) -> None:  # noqa: ANN401  # passed on
+        began = capturer.look(request)
+        if captures == "before":
+            run.extend(capturer.take(began, run_id="run"))
+        recompute(watch, *given, **named)
+        if captures == "after":
+            run.extend(capturer.take(began, run_id="run"))
+
+    monkeypatch.setattr(PartitionWatch, "recompute_overtaken", slowly)
+    monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
+    StagedBackfill(lives.lineage, backfill.record).discard()
+    work = tuple(lives.work_of(each) for each in run[0].captures)
+    if writes:
+        assert not lives.publish(work)
+    else:
+        lives.commit(work)
     lives.all_that_waits_is_run()

@@ -368,6 +368,28 @@ def test_a_row_that_a_staged_run_read_and_that_was_gone_at_the_next_look_is_not_
     lives.all_that_waits_is_run()
 
 
+def test_a_run_that_began_before_a_publication_and_captures_after_it_does_not_undo_what_that_stored(
+    lives: Backfills,
+) -> None:
+    """Nothing but the cursor says that the partition is to be recomputed."""
+    lives.begin(made="the same day", spec=BY_DAY)
+    lives.rows_come([(DAYS[0], "a"), (DAYS[1], "a")])
+    lives.all_that_waits_is_run()
+    key = str(DAYS[0])
+    lives.stage([key])
+    lives.rows_come([(DAYS[0], "b")])
+    lives.capture_staged(key)
+    lives.a_staged_run_writes()
+    lives.delete(DAYS[0], "b")
+    lives.the_sensor_looks()
+    capturer = Capturer(lives.lake, lives.store)
+    began = capturer.look(CaptureRequest("out", [lives.tracked], target=TARGET, partitions=RunPartitions((key,))))
+    lives.the_staged_backfill_is_published()
+    (captured,) = capturer.take(began, run_id="run")
+    assert not lives.publish(tuple(lives.work_of(each) for each in captured.captures))
+    lives.all_that_waits_is_run()
+
+
 def test_a_partition_that_a_staged_run_read_and_that_was_deleted_before_the_next_look_is_not_kept(
     lives: Backfills,
 ) -> None:

@@ -216,7 +216,9 @@ class Capturer:
             self._remember_names(each)
         now = self._states(list(taken), ready.request.asked_for)
         with effect(Effect.RECORD_CAPTURE):
-            self.store.set(*(states[edge].with_in_flight(taken[edge], beside=now[edge]) for edge in taken))
+            self.store.set(
+                *(_not_undoing(now[edge], states[edge]).with_in_flight(taken[edge], beside=now[edge]) for edge in taken)
+            )
         return captured
 
     def _read(self, ready: ReadyToCapture) -> tuple[ModeDecision, list[_Read]]:
@@ -409,6 +411,15 @@ def _edges_of(request: CaptureRequest, tracked: TrackedInput) -> list[Edge]:
     """The input's edge, or one for each partition of the run."""
     line = Edge(request.consumer, tracked.upstream)
     return [line] if request.partitions is None else [line.of(key) for key in request.partitions.keys]
+
+
+def _not_undoing(now: EdgeState, captured: EdgeState) -> EdgeState:
+    """The state ``captured`` from; or what is stored ``now``, if something was consumed in the meantime.
+
+    The stamps say what was, but not that its partition is to be recomputed (``PartitionWatch.recompute_overtaken``).
+    What a person has changed in the meantime is kept by the store, and voids the capture.
+    """
+    return now if now.number > captured.number and now.voided == captured.voided else captured
 
 
 def _left_out(each: InputToCapture, state: EdgeState, mode: Mode) -> frozenset[str]:

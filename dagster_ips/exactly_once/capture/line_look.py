@@ -278,7 +278,8 @@ class _Looking:
         found = readable_interval(self.storage, self.source, line.scanned, ancestry)
         changes = files_in(self.storage, self.source, found, self.head).changes if found and not has_moved else None
         if found is None or changes is None or changes.overwritten:
-            every = self._of_live.keys | self.files.keys.known()
+            # A partition that was deleted still has its rows if it is added again.
+            every = self._of_live.keys | self.files.keys.known() | line.dynamic
             line = line.looked_at(now, replace(self._of_live, keys=every), is_followed=False)
             return self.with_strays(line, self._live.values())
         live = {file.path for file in (*changes.added, *changes.hidden)}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from dagster_ips.core.capture import EdgeState, TargetMark
+from dagster_ips.core.capture import EdgeState, Mode, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Need
 from dagster_ips.core.partition_keys import Slicing, taken_by_any
@@ -106,13 +107,22 @@ class PartitionWatch:
             self.store.set_line(line)
 
     def recompute_overtaken(
-        self, tracked: TrackedInput, source: TableMetadata, partitions: Collection[str], *, keeps_results: bool = False
+        self,
+        tracked: TrackedInput,
+        source: TableMetadata,
+        partitions: Collection[str],
+        *,
+        published: Mapping[str, Watermark] = MappingProxyType({}),
+        keeps_results: bool = False,
     ) -> None:
         """Have those of the just published ``partitions`` recomputed that hold rows which no look has seen.
 
         Looks don't know of staged runs. So if such a run read rows that were gone at the next look, that look has found
         no change, and neither will a later one. Partitions that were read where no look has gone beyond are left alone:
         the next look sees their stamps.
+
+        ``published`` is up to where each had read when it was published; by default, as its cursor says. If that was
+        some time ago, a run may have gone on since, from where the last look was.
 
         If the asset ``keeps_results`` of removed rows, a recompute would drop them. Then the partitions only read what
         has changed after what they hold.
@@ -121,9 +131,16 @@ class PartitionWatch:
         overtaken: dict[Watermark, dict[str, EdgeState]] = {}
         for key, state in self._states(line, slicing, frozenset(partitions)).items():
             to = state.committed
-            # If it is read from there anyway, nothing is missed.
-            if to is not None and _has_passed(line, to) and line.start_of(state, slicing.taken_by(key)) != to:
-                overtaken.setdefault(to, {})[key] = state
+            if to is None:
+                continue
+            read = published.get(key, to)
+            if read == to:
+                # If it is read from there anyway, nothing is missed.
+                is_missed = line.start_of(state, slicing.taken_by(key)) != to
+            else:
+                is_missed = not (keeps_results or self._is_computed_anew(state, read))
+            if is_missed and _has_passed(line, read):
+                overtaken.setdefault(read, {})[key] = state
         # If the last look's snapshot was rolled back, older ones may have been read after that look.
         is_there = line.scanned is not None and source.ancestry(tracked.ref).find(line.scanned.snapshot_id) is not None
         missed: list[EdgeState] = []
@@ -145,8 +162,16 @@ class PartitionWatch:
             with effect(Effect.RECORD_LOOK):
                 self.store.set_line(line)
         if missed and not keeps_results:
+            # With a number of its own, so that no run goes on that has read the states before.
+            anew = [replace(state, committed=None, number=state.next_number) for state in missed]
             with effect(Effect.COMMIT):
-                self.store.set(*[replace(state, committed=None) for state in missed])
+                self.store.set(*anew)
+
+    def _is_computed_anew(self, state: EdgeState, published: Watermark) -> bool:
+        """Whether the newest stamp says that all rows of the partition were computed after it was ``published``."""
+        history = histories_of(self.storage, self.target, [state]).get(state.edge)
+        stamp = history.newest if history else None
+        return stamp is not None and stamp.mode is Mode.FULL and stamp.to_inclusive != published
 
     def known(self, tracked: TrackedInput) -> LineState:
         """What is stored about all partitions, and which of them a revert has taken back since. Nothing is looked at.

@@ -330,16 +330,17 @@ class Publisher:
         """Fail if another run has meanwhile consumed later changes of a partition and had nothing to write.
 
         What it consumed may take back what ``captures`` hold. If they were published now, a partition would have to
-        consume that again, but by then it may be forgotten that it changed (``LineState.without``).
+        consume that again, but by then it may be forgotten that it changed (``LineState.without``). Fail as well if a
+        partition is to be computed anew since: what is added to it now would hide that.
 
         Raises:
-            PublishError: another run has.
+            PublishError: another run has, or a partition is.
         """
         partitions = [capture for capture in captures if capture.edge.partition is not None]
         states = self.store.get_many(capture.edge for capture in partitions)
         for capture in partitions:
             if states[capture.edge].is_beyond(capture):
-                problem = f"another run has consumed later changes of {capture.edge} in the meantime"
+                problem = f"something else was consumed of {capture.edge}, or all of it is to be, since this run began"
                 raise PublishError(table=table, branch=self.catalog.branch or "main", problem=problem)
 
     def adopt(self, superseded: Sequence[tuple[Capture, TargetHistory]]) -> None:

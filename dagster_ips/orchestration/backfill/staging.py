@@ -300,10 +300,12 @@ class StagedBackfill:
         keeps_results = any(tracked.policies.on_removed is OnRemoved.IGNORE for tracked in inputs)
         for tracked in inputs:
             line = Edge(each.stage.asset, tracked.upstream)
-            partitions = [edge.partition for edge in stamped if edge.line == line and edge.partition is not None]
+            published = {edge.key: of.to_inclusive for edge, of in stamped.items() if edge.line == line and edge.key}
             source = lake.find(tracked.table)
-            if partitions and source is not None:  # Without its table, the next run is refused.
-                watch.recompute_overtaken(tracked, source, partitions, keeps_results=keeps_results)
+            if published and source is not None:  # Without its table, the next run is refused.
+                watch.recompute_overtaken(
+                    tracked, source, published.keys(), published=published, keeps_results=keeps_results
+                )
 
     def _publish_one(self, each: StagedTable) -> bool:
         """Publish one stage; returns False if ``main`` has moved."""

@@ -83,12 +83,17 @@ def _unrecorded(
     target = each.watched.catalog.open_for_ticks().find(each.consumer.table) if failed else None
     if target is None:
         return
-    upstream = next(iter(each.consumer.tracked(graph, instance).values())).upstream
-    edges = {Edge(each.name, upstream, partition or None): partition or None for partition in failed}
+    newest: dict[str | None, Stamp] = {}
+    # Of an input whose table had no snapshot, the run left no stamp.
+    upstreams = [tracked.upstream for tracked in each.consumer.tracked(graph, instance).values()]
+    edges = [Edge(each.name, upstream, partition or None) for upstream in upstreams for partition in failed]
     for edge, history in target_histories(target, edges).items():
-        stamp, partition = history.newest, edges[edge]
-        version = _version(target, stamp) if stamp is not None and not stamp.takes_back else None
-        if stamp is not None and version is not None and _is_unreported(instance, key, partition, stamp, version):
+        known, found = newest.get(edge.partition), history.newest
+        if found is not None and (known is None or known.target.position < found.target.position):
+            newest[edge.partition] = found
+    for partition, stamp in newest.items():
+        version = None if stamp.takes_back else _version(target, stamp)
+        if version is not None and _is_unreported(instance, key, partition, stamp, version):
             yield dg.AssetMaterialization(
                 key,
                 description=f"run {stamp.run_id} published this, and ended before Dagster recorded it",

@@ -24,8 +24,14 @@ def last_published(
     target: TableMetadata,
 ) -> Mapping[str | None, TargetMark | None]:
     """The snapshot of ``target`` by partition, the key is None without partitions; only what was ever computed."""
-    store, first = CursorStore(instance), next(iter(consumer.tracked(graph, instance).values()))
-    if consumer.is_partitioned:
-        return PartitionWatch(storage, store, consumer.name, target).published(first)
-    state = store.get(Edge(consumer.name, first.upstream))
-    return {None: state.target} if state.committed is not None else {}
+    store = CursorStore(instance)
+    found: dict[str | None, TargetMark | None] = {}
+    # A partition has the same mark for all of its inputs, but none for a table that had no snapshot yet.
+    for tracked in consumer.tracked(graph, instance).values():
+        if consumer.is_partitioned:
+            marks = PartitionWatch(storage, store, consumer.name, target).published(tracked)
+        else:
+            state = store.get(Edge(consumer.name, tracked.upstream))
+            marks = {None: state.target} if state.committed is not None else {}
+        found |= {key: mark for key, mark in marks.items() if found.get(key) is None}
+    return found

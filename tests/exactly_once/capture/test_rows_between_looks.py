@@ -36,6 +36,7 @@ from tests.exactly_once.capture.test_unknown_partitions import (
     DAYS,
     LINE,
     REGIONS,
+    SCHEMA,
     TABLE,
     TARGET,
     TITLES,
@@ -219,6 +220,36 @@ def test_a_deleted_partition_that_is_added_again_loses_the_rows_that_went_meanwh
     plays.instance.add_dynamic_partitions("titles", ["a"])
     assert "a" in plays.pending(TITLES, "region")
     assert plays.capture(plays.tracked(TITLES, "region"), "a").files.changes.removed
+
+
+@pytest.mark.parametrize("is_expired", [True, False], ids=["expired", "created again"])
+def test_a_deleted_partition_that_is_added_again_is_computed_if_the_upstream_could_not_be_followed_meanwhile(
+    plays: PlaysWithTarget, *, is_expired: bool
+) -> None:
+    """None of its rows is left by then, and no file shows that it ever had any."""
+    plays.create(BY_REGION)
+    plays.instance.add_dynamic_partitions("titles", ["a", "b"])
+    plays.append([{"region": "a", "number": 1}, {"region": "b", "number": 2}])
+    tracked = plays.tracked(TITLES, "region")
+    assert plays.pending_of(tracked) == {"a", "b"}
+    plays.compute(tracked, "a", "b")
+    assert plays.pending_of(tracked) == set()
+    plays.instance.delete_dynamic_partition("titles", "a")
+    if is_expired:
+        plays.delete("region = 'a'")
+        plays.append([{"region": "b", "number": 3}])
+        table = plays.lake.client.load_table(TABLE)
+        old = [snapshot.snapshot_id for snapshot in table.snapshots()][:-1]
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+    else:
+        plays.lake.client.drop_table(TABLE)
+        plays.lake.client.create_table(TABLE, SCHEMA, partition_spec=BY_REGION)
+        plays.append([{"region": "b", "number": 3}])
+    assert plays.pending(TITLES, "region") == {"b"}
+    plays.instance.add_dynamic_partitions("titles", ["a"])
+    assert plays.pending(TITLES, "region") == {"a", "b"}
+    with pytest.raises(BrokenHistoryError):
+        plays.capture(plays.tracked(TITLES, "region"), "a")
 
 
 def test_a_capture_that_another_one_has_replaced_in_flight_is_still_published(plays: PlaysWithTarget) -> None:
