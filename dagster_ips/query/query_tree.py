@@ -153,15 +153,21 @@ class SelectBlock:
         return not self.tree.args.get("group") and (having is not None or any(map(is_aggregated, self.tree.selects)))
 
     @cached_property
+    def has_subtotals(self) -> bool:
+        """Whether it groups its rows several times. What it groups by, even a constant, is null in some groups."""
+        group = self.tree.args.get("group")
+        if not group:
+            return False
+        several = any(group.args.get(key) for key in ("grouping_sets", "cube", "rollup", "totals"))
+        return several or group.find(exp.Rollup, exp.Cube, exp.GroupingSets) is not None
+
+    @cached_property
     def unkeyed(self) -> str | None:
         """Why no column of its result can identify the rows that a change affects; None if some column may."""
         group = self.tree.args.get("group")
         if group and group.args.get("all"):
             return "GROUP BY ALL doesn't name the columns"
-        several = ("grouping_sets", "cube", "rollup", "totals")
-        if group and (
-            any(group.args.get(key) for key in several) or group.find(exp.Rollup, exp.Cube, exp.GroupingSets)
-        ):
+        if self.has_subtotals:
             return "ROLLUP, CUBE or GROUPING SETS: each row counts in several groups"
         if self.tree.args.get("limit") or self.tree.args.get("offset"):
             return "LIMIT: the rows it takes depend on all rows"
@@ -477,7 +483,7 @@ def key_expression(block: SelectBlock, place: int) -> exp.Expr | None:
         return None
     columns = within(expression, exp.Column)
     if not columns:
-        return expression
+        return None if block.has_subtotals else expression
     relations = [block.relation(column.table) for column in columns]
     if block.unkeyed or any(relation is None or relation.role is not Role.INNER for relation in relations):
         return None

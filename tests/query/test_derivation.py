@@ -285,6 +285,29 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         )
     ),
     ("SELECT 1 AS k FROM t0 HAVING 1 = 1", {"t0": [(1, 1, 1, "a")]}, {"t0": [(2, 1, 1, "a")]}, {}),
+    (
+        # A constant that is grouped by is null in the subtotals without it.
+        """
+        SELECT q.k, q.n, y.d FROM (SELECT 'x' AS k, a, count(*) AS n FROM t0 GROUP BY CUBE ('x', a)) q
+        JOIN t1 y ON y.a = q.a
+        """,
+        {"t0": [(1, 1, 1, "a")], "t1": [(1, 1, 1, "b")]},
+        {"t0": [(1, 2, 1, "a")]},
+        {},
+    ),
+    *(
+        # The row of q is there even if t3 is empty.
+        (
+            f"SELECT q.two AS k, count(DISTINCT x.b) AS n FROM t0 x JOIN ({q}) q ON x.a = q.one GROUP BY q.two",
+            {"t0": [(1, 1, 1, "a")]},
+            {"t0": [(1, 2, 1, "a")]},
+            {},
+        )
+        for q in (
+            "SELECT 1 AS one, 2 AS two, count(*) AS m FROM t3",
+            "SELECT 1 AS one, 2 AS two, m FROM (SELECT count(*) AS m FROM t3)",
+        )
+    ),
     *(
         # v is 0.0 in one row and -0.0 in the other, and CAST shows the difference.
         (
