@@ -325,7 +325,7 @@ def _add(block: SelectBlock, relation: Relation) -> None:
     kinds = {name: _kinds_at(relation.node, place) for place, name in enumerate(relation.node.names)}
     for column in block.tree.find_all(exp.Column):
         found = kinds.get(column.name, set()) if column.table == relation.alias else set()
-        if len(found) > 1:
+        if len(found) > 1 or any(each.is_type("unknown") for each in found):
             column.meta["is_mixed"] = True
             if len({kind_of(each) for each in found}) > 1:
                 column.meta["kind"] = None
@@ -337,7 +337,9 @@ def _kinds_at(node: Node, place: int) -> set[exp.DataType]:
         case Sides():
             found = set[exp.DataType]()
             for side in (node.left, node.right):
-                kind = side.tree.selects[place].type if isinstance(side, Sides | SelectBlock) else None
+                kind = None
+                if isinstance(side, Sides | SelectBlock) and _has_known_type(side, place):
+                    kind = side.tree.selects[place].type
                 found |= _kinds_at(side, place) or {_of_one_name(kind)}
             return found - {exp.DataType.build("null")}
         case SelectBlock():
@@ -347,6 +349,24 @@ def _kinds_at(node: Node, place: int) -> set[exp.DataType]:
             return _kinds_at(relation.node, relation.node.names.index(column.name)) if relation and is_plain else set()
         case _:
             return set()
+
+
+def _has_known_type(node: Node, place: int) -> bool:
+    """Whether the column has the type that sqlglot says: Spark computes decimals with other digits, also a literal 1.5.
+
+    It computes one where sqlglot says that it is a double, as for ``round(1.25, 1)``.
+    """
+    if isinstance(node, Scan):
+        return True
+    kind, value = node.tree.selects[place].type, node.tree.selects[place].unalias()
+    if kind is None or kind.this not in exp.DataType.NUMERIC_TYPES - _INTEGERS or isinstance(value, exp.Cast):
+        return True
+    if isinstance(node, Sides):
+        return _has_known_type(node.left, place) and _has_known_type(node.right, place)
+    relation = node.relation(value.table) if isinstance(value, exp.Column) else None
+    if relation is None or relation.inside is not None:
+        return False
+    return _has_known_type(relation.node, relation.node.names.index(value.name))
 
 
 def is_of_one_type(node: Node, place: int) -> bool:

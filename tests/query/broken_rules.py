@@ -44,6 +44,7 @@ RULES = {
         "if start is None or (scan is None and block.is_one_group):",
         "if not start:",
     ),
+    "sqlglot doesn't know how many digits a computed decimal has": (TREE, " and _has_known_type(side, place):", ":"),
     "an IN that isn't under WHERE tells no key": (
         TREE,
         "if not isinstance(clause, exp.Where | exp.Having):",

@@ -309,6 +309,21 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         )
     ),
     *(
+        # v has more digits than in its left side.
+        (
+            f"SELECT CAST(v AS string) AS k, count(DISTINCT c) AS n FROM ({left} UNION ALL {right}) GROUP BY 1",
+            {"t0": [(1, 1, 1, "a")], "t1": [(1, 1, 1, "b")]},
+            {"t0": [(1, 1, 2, "a")]},
+            {},
+        )
+        for left in ("SELECT c, CAST(a AS decimal(4, 1)) AS v FROM t0", "SELECT c, 1.0 AS v FROM t0")
+        for right in (
+            "SELECT d, CAST(a AS decimal(4, 1)) * CAST(b AS decimal(4, 1)) FROM t1",
+            "SELECT d, 1.000 FROM t1",
+            "SELECT d, CAST(a AS double) FROM t1",
+        )
+    ),
+    *(
         # v is 0.0 in one row and -0.0 in the other, and CAST shows the difference.
         (
             f"WITH q AS (SELECT c, CAST(a AS double) * b AS v FROM t0) {text}",
