@@ -138,8 +138,8 @@ class AffectedReach:
         """
         columns = list(dict.fromkeys(column for expression, _ in wanted for column in within(expression, exp.Column)))
         start = block.relation_of(scan) if scan is not None else _first_of(block, columns)
-        if start is None:
-            return select([exp.alias_(expression.copy(), name) for expression, name in wanted], None)
+        if start is None or (scan is None and block.is_one_group):  # One group is there even if no row is.
+            return select([exp.alias_(expression.copy(), name) for expression, name in wanted] or [_one()], None)
         walk = _EqualityWalk(self, block, scan, start)
         stand_ins: dict[exp.Expr, exp.Column] = {column: walk.stand_in(column) for column in columns}
         risky = next((name for expression, name in wanted if may_fail(expression)), None)

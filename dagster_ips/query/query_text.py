@@ -173,6 +173,7 @@ def _read(text: str) -> Query:
     known: dict[tuple[str, ...], tuple[str, ...]] = {}
     spans: list[NameSpan] = []
     unaliased: set[tuple[str, ...]] = set()
+    _require_no_asset_key_before_a_column(tree)
     for table in list(_tables(tree, frozenset())):
         parts = _key(table)
         as_spelled_first = known.setdefault(_regardless_of_case(table, parts), parts)
@@ -267,6 +268,19 @@ def _without_qualifiers(tree: exp.Query, tables: Collection[tuple[str, ...]]) ->
             names = dict(zip(("this", "table", "db", "catalog"), reversed(left), strict=False))
             column.replace(exp.Column(**{kind: part.copy() for kind, part in names.items()}))
             break
+
+
+def _require_no_asset_key_before_a_column(tree: exp.Query) -> None:
+    """Refuse ``{media/plays}.day``: the table is called ``plays``, as no table has a slash in its name."""
+    aliases = {each.this.name for each in tree.find_all(exp.TableAlias) if each.this}
+    keys = {each.name: _key(each)[-1] for each in tree.find_all(exp.Table) if _is_asset_key(each)}
+    for column in tree.find_all(exp.Column):
+        first = column.parts[0].name
+        if len(column.parts) > 1 and first in keys.keys() - aliases:
+            message = (
+                f"{_shown(column)}: before a column, write {quoted(keys[first])} or an alias instead of an asset key"
+            )
+            raise RefusedQueryError(message)
 
 
 def _key(table: exp.Table) -> tuple[str, ...]:
@@ -401,7 +415,7 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one return per k
             known = AS_GIVEN in node.meta or node.name.lower() in BY_NAME
             return None if known else f"the function {node.name} isn't known to give the same value each time"
         case _:
-            return _problem_of_form(node) or _problem_of_kind(node)
+            return _problem_of_form(node) or _problem_of_relation(node) or _problem_of_kind(node)
 
 
 def _problem_of_form(node: exp.Expr) -> str | None:
@@ -418,6 +432,20 @@ def _problem_of_form(node: exp.Expr) -> str | None:
         case exp.Pivot():
             return f"{_shown(node)} isn't supported"
     return None
+
+
+def _problem_of_relation(node: exp.Expr) -> str | None:
+    """Why a table isn't found where one is read: sqlglot takes ``TABLE x`` for a column with an alias."""
+    match node:
+        case exp.From() if isinstance(node.this, exp.TableAlias):
+            return f"|> AS {_shown(node.this)} isn't supported: name the table where it is read, FROM x AS y"
+        case exp.SetOperation(args={"this": left, "expression": right}):
+            is_found = isinstance(left.unnest(), exp.Query) and isinstance(right.unnest(), exp.Query)
+        case exp.Paren():
+            is_found = not isinstance(node.this, exp.Alias)
+        case _:
+            return None
+    return None if is_found else f"{_shown(node)}: write SELECT * FROM x instead of TABLE x"  # noqa: S608  # no SQL
 
 
 def _problem_of_kind(node: exp.Expr) -> str | None:

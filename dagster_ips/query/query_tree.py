@@ -153,15 +153,21 @@ class SelectBlock:
         return not self.tree.args.get("group") and (having is not None or any(map(is_aggregated, self.tree.selects)))
 
     @cached_property
+    def has_subtotals(self) -> bool:
+        """Whether it groups its rows several times. What it groups by, even a constant, is null in some groups."""
+        group = self.tree.args.get("group")
+        if not group:
+            return False
+        several = any(group.args.get(key) for key in ("grouping_sets", "cube", "rollup", "totals"))
+        return several or group.find(exp.Rollup, exp.Cube, exp.GroupingSets) is not None
+
+    @cached_property
     def unkeyed(self) -> str | None:
         """Why no column of its result can identify the rows that a change affects; None if some column may."""
         group = self.tree.args.get("group")
         if group and group.args.get("all"):
             return "GROUP BY ALL doesn't name the columns"
-        several = ("grouping_sets", "cube", "rollup", "totals")
-        if group and (
-            any(group.args.get(key) for key in several) or group.find(exp.Rollup, exp.Cube, exp.GroupingSets)
-        ):
+        if self.has_subtotals:
             return "ROLLUP, CUBE or GROUPING SETS: each row counts in several groups"
         if self.tree.args.get("limit") or self.tree.args.get("offset"):
             return "LIMIT: the rows it takes depend on all rows"
@@ -319,7 +325,7 @@ def _add(block: SelectBlock, relation: Relation) -> None:
     kinds = {name: _kinds_at(relation.node, place) for place, name in enumerate(relation.node.names)}
     for column in block.tree.find_all(exp.Column):
         found = kinds.get(column.name, set()) if column.table == relation.alias else set()
-        if len(found) > 1:
+        if len(found) > 1 or any(each.is_type("unknown") for each in found):
             column.meta["is_mixed"] = True
             if len({kind_of(each) for each in found}) > 1:
                 column.meta["kind"] = None
@@ -331,7 +337,9 @@ def _kinds_at(node: Node, place: int) -> set[exp.DataType]:
         case Sides():
             found = set[exp.DataType]()
             for side in (node.left, node.right):
-                kind = side.tree.selects[place].type if isinstance(side, Sides | SelectBlock) else None
+                kind = None
+                if isinstance(side, Sides | SelectBlock) and _has_known_type(side, place):
+                    kind = side.tree.selects[place].type
                 found |= _kinds_at(side, place) or {_of_one_name(kind)}
             return found - {exp.DataType.build("null")}
         case SelectBlock():
@@ -341,6 +349,24 @@ def _kinds_at(node: Node, place: int) -> set[exp.DataType]:
             return _kinds_at(relation.node, relation.node.names.index(column.name)) if relation and is_plain else set()
         case _:
             return set()
+
+
+def _has_known_type(node: Node, place: int) -> bool:
+    """Whether the column has the type that sqlglot says: Spark computes decimals with other digits, also a literal 1.5.
+
+    It computes one where sqlglot says that it is a double, as for ``round(1.25, 1)``.
+    """
+    if isinstance(node, Scan):
+        return True
+    kind, value = node.tree.selects[place].type, node.tree.selects[place].unalias()
+    if kind is None or kind.this not in exp.DataType.NUMERIC_TYPES - _INTEGERS or isinstance(value, exp.Cast):
+        return True
+    if isinstance(node, Sides):
+        return _has_known_type(node.left, place) and _has_known_type(node.right, place)
+    relation = node.relation(value.table) if isinstance(value, exp.Column) else None
+    if relation is None or relation.inside is not None:
+        return False
+    return _has_known_type(relation.node, relation.node.names.index(value.name))
 
 
 def is_of_one_type(node: Node, place: int) -> bool:
@@ -477,7 +503,7 @@ def key_expression(block: SelectBlock, place: int) -> exp.Expr | None:
         return None
     columns = within(expression, exp.Column)
     if not columns:
-        return expression
+        return None if block.has_subtotals else expression
     relations = [block.relation(column.table) for column in columns]
     if block.unkeyed or any(relation is None or relation.role is not Role.INNER for relation in relations):
         return None

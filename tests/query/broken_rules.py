@@ -34,6 +34,17 @@ RULES = {
     ),
     "keys are in every PARTITION BY": (TREE, "for window in block.windows]", "for window in block.windows[:0]]"),
     "one group and LIMIT have no keys": (TREE, "if block.unkeyed or any(", "if any("),
+    "a constant that is grouped by is null in subtotals": (
+        TREE,
+        "return None if block.has_subtotals else expression",
+        "return expression",
+    ),
+    "of no rows, there is one group": (
+        KEYS,
+        "if start is None or (scan is None and block.is_one_group):",
+        "if not start:",
+    ),
+    "sqlglot doesn't know how many digits a computed decimal has": (TREE, " and _has_known_type(side, place):", ":"),
     "an IN that isn't under WHERE tells no key": (
         TREE,
         "if not isinstance(clause, exp.Where | exp.Having):",

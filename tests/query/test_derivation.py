@@ -285,6 +285,44 @@ CASES: list[tuple[str, dict[str, list[Row]], dict[str, list[Row]], dict[str, lis
         )
     ),
     ("SELECT 1 AS k FROM t0 HAVING 1 = 1", {"t0": [(1, 1, 1, "a")]}, {"t0": [(2, 1, 1, "a")]}, {}),
+    (
+        # A constant that is grouped by is null in the subtotals without it.
+        """
+        SELECT q.k, q.n, y.d FROM (SELECT 'x' AS k, a, count(*) AS n FROM t0 GROUP BY CUBE ('x', a)) q
+        JOIN t1 y ON y.a = q.a
+        """,
+        {"t0": [(1, 1, 1, "a")], "t1": [(1, 1, 1, "b")]},
+        {"t0": [(1, 2, 1, "a")]},
+        {},
+    ),
+    *(
+        # The row of q is there even if t3 is empty.
+        (
+            f"SELECT q.two AS k, count(DISTINCT x.b) AS n FROM t0 x JOIN ({q}) q ON x.a = q.one GROUP BY q.two",
+            {"t0": [(1, 1, 1, "a")]},
+            {"t0": [(1, 2, 1, "a")]},
+            {},
+        )
+        for q in (
+            "SELECT 1 AS one, 2 AS two, count(*) AS m FROM t3",
+            "SELECT 1 AS one, 2 AS two, m FROM (SELECT count(*) AS m FROM t3)",
+        )
+    ),
+    *(
+        # v has more digits than in its left side.
+        (
+            f"SELECT CAST(v AS string) AS k, count(DISTINCT c) AS n FROM ({left} UNION ALL {right}) GROUP BY 1",
+            {"t0": [(1, 1, 1, "a")], "t1": [(1, 1, 1, "b")]},
+            {"t0": [(1, 1, 2, "a")]},
+            {},
+        )
+        for left in ("SELECT c, CAST(a AS decimal(4, 1)) AS v FROM t0", "SELECT c, 1.0 AS v FROM t0")
+        for right in (
+            "SELECT d, CAST(a AS decimal(4, 1)) * CAST(b AS decimal(4, 1)) FROM t1",
+            "SELECT d, 1.000 FROM t1",
+            "SELECT d, CAST(a AS double) FROM t1",
+        )
+    ),
     *(
         # v is 0.0 in one row and -0.0 in the other, and CAST shows the difference.
         (
@@ -1054,6 +1092,10 @@ def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() ->
         ("SELECT * FROM a JOIN b ON a.x IN (SELECT y FROM c)", "subqueries in ON"),
         ("WITH RECURSIVE q AS (SELECT 1 AS a UNION ALL SELECT a FROM q) SELECT * FROM q", "recursive"),
         ("SELECT a.t.x FROM a.t JOIN b.t ON a.t.i = b.t.i", "several of its tables are called t"),
+        ("TABLE u UNION ALL SELECT a FROM t", r"write SELECT \* FROM x instead of TABLE x"),
+        ("SELECT a FROM t WHERE a > (TABLE u)", r"write SELECT \* FROM x instead of TABLE x"),
+        ("FROM t |> AS x |> SELECT x.a", r"\|> AS x isn't supported"),
+        ("SELECT {media/my-plays}.a FROM {media/my-plays}", "before a column, write `my-plays` or an alias"),
         ("SELECT a FROM t WHERE d >= '${env:START}'", r"Spark replaces \$\{env:START\} by one of its settings"),
         ("SELECT a FROM ${source} JOIN t USING (i)", r"Spark replaces \$\{source\} by one of its settings"),
         ("SELECT 1", "reads no table"),
