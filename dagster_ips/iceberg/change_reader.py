@@ -230,7 +230,9 @@ class _Difference:
         # If a file is listed several times, its path doesn't say how often its rows were moved.
         disturbed |= unsure.union(*[[path for path in files if len(files[path]) > 1] for files in (added, removed)])
         for rewrite in without_change(rewrites, added=added.keys(), removed=removed.keys(), disturbed=disturbed):
-            if not self._keeps_rows(rewrite, moved):
+            # A new file that was rewritten and then added again counts once for each, so it isn't followed back.
+            is_back = any(path in added and path not in removed for path in rewrite.inputs)
+            if is_back or not self._keeps_rows(rewrite, moved):
                 continue
             for path in rewrite.outputs:
                 del added[path]
@@ -296,13 +298,13 @@ class _Difference:
         rewrites: list[Rewrite] = []
         moved: dict[str, ManifestEntry] = {}
         unsure: set[str] = set()
+        counts = Counter[tuple[str, Status]]()
         for snapshot in self.interval.snapshots:
             if not snapshot.only_moves:
                 continue
             own = list(self._own(snapshot, Content.DATA))
             moved |= {entry.path: entry for entry in own}
-            counts = Counter((entry.path, entry.status) for entry in own)
-            unsure |= {path for (path, _), count in counts.items() if count > 1}
+            counts.update((entry.path, entry.status) for entry in own)
             # DuckDB keeps the entries of files that earlier commits removed, and none of them names its snapshot.
             unsure |= {e.path for e in own if e.status is Status.DELETED and not e.is_named}
             one_spec = len({entry.spec_id for entry in own}) == 1
@@ -314,6 +316,7 @@ class _Difference:
             rewrites += [
                 Rewrite(_paths(group, Status.DELETED), _paths(group, Status.ADDED)) for group in groups.values()
             ]
+        unsure |= {path for (path, _), count in counts.items() if count > 1}
         return rewrites, moved, unsure
 
     def _met_deletes(self, snapshot: Snapshot, own: Sequence[ManifestEntry]) -> bool:
@@ -408,9 +411,14 @@ class _DifferenceToExpired(_Difference):
         return [entry for entry in self._live(content, rows) if is_new(entry)]
 
     def _went(self, content: Content) -> list[ManifestEntry]:
-        own = [entry for snapshot in self.interval.snapshots for entry in self._own(snapshot, content)]
-        added = _paths(own, Status.ADDED)
-        return [entry for entry in own if entry.status is Status.DELETED and entry.path not in added]
+        added: set[str] = set()
+        found: list[ManifestEntry] = []
+        for snapshot in self.interval.snapshots:
+            own = list(self._own(snapshot, content))
+            # A file whose path is added only later was there at the start.
+            found += [entry for entry in own if entry.status is Status.DELETED and entry.path not in added]
+            added |= _paths(own, Status.ADDED)
+        return found
 
 
 def _beyond(entries: Iterable[ManifestEntry], others: Iterable[ManifestEntry]) -> list[ManifestEntry]:
