@@ -362,9 +362,9 @@ class _Difference:
         reach = self._changed
         if reach.is_nowhere:
             return ()
-        new = {entry.identity for entry in self._came(Content.DATA)}
+        new = {entry.addition for entry in self._came(Content.DATA)}
         rows = [row for row in self._rows_after if reach.may_cover_files_of(row)]
-        candidates = [e for e in self._live(Content.DATA, rows) if e.identity not in new and reach.covers(e)]
+        candidates = [e for e in self._live(Content.DATA, rows) if e.addition not in new and reach.covers(e)]
         return tuple(entry for entry in candidates if self._was_deleted_from(entry))
 
     def _deletes_on(self, data: Sequence[ManifestEntry], rows: Sequence[ManifestRow]) -> tuple[ManifestEntry, ...]:
@@ -423,11 +423,11 @@ class _DifferenceToExpired(_Difference):
 
 def _beyond(entries: Iterable[ManifestEntry], others: Iterable[ManifestEntry]) -> list[ManifestEntry]:
     """Those of ``entries`` that aren't among ``others``; if one is listed more often, as often as the difference."""
-    known = Counter(entry.identity for entry in others)
+    known = Counter(entry.addition for entry in others)
     found = []
     for entry in entries:
-        known[entry.identity] -= 1
-        if known[entry.identity] < 0:
+        known[entry.addition] -= 1
+        if known[entry.addition] < 0:
             found.append(entry)
     return found
 
