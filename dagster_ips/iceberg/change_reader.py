@@ -157,18 +157,14 @@ def lists_work_of(storage: Storage, metadata: TableMetadata, snapshot: Snapshot,
 
 
 def shows_what_moved(storage: Storage, metadata: TableMetadata, interval: Interval) -> bool:
-    """Whether each ``replace`` in the interval lists the files whose rows it moved, so that it added none.
+    """Whether it is known of each ``replace`` in the interval, whose start has expired, that it only moved rows.
 
-    DuckDB lists such a file as if the commit that added it had removed it.
+    Its rows would otherwise have to be compared with those of the files that it read, but which of these were deleted
+    before is no longer known.
     """
-    for snapshot in interval.snapshots:
-        part = Interval(None, (snapshot,))
-        rewrites, moved, unsure = _DifferenceToExpired(storage, metadata, part, snapshot).rewrites()
-        for rewrite in rewrites:
-            rows_in = sum(moved[path].record_count for path in rewrite.inputs - unsure)
-            if rows_in < sum(moved[path].record_count for path in rewrite.outputs):
-                return False
-    return True
+    if not any(snapshot.only_moves for snapshot in interval.snapshots):
+        return True
+    return _DifferenceToExpired(storage, metadata, interval, interval.snapshots[-1]).follows_every_rewrite()
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +321,10 @@ class _Difference:
         Its files then keep an older sequence number, so that these deletes apply to them as well. But deletes by
         equality apply only within their spec.
         """
-        oldest = min((entry.sequence_number for entry in own if entry.status is Status.ADDED), default=0)
+        written = [entry.sequence_number for entry in own if entry.status is Status.ADDED]
+        if not written:
+            return False
+        oldest = min(written)
         rows = read_manifest_list(self.storage, snapshot, table=self.metadata.table)
         return any(content_of(row) is Content.DELETES and (row.get("sequence_number") or 0) > oldest for row in rows)
 
@@ -403,6 +402,22 @@ class _DifferenceToExpired(_Difference):
     @property
     def _had_deletes(self) -> bool:
         return True  # It may have had some.
+
+    def follows_every_rewrite(self) -> bool:
+        """Whether every file that was there at the start was moved, row by row.
+
+        DuckDB lists a file that it moved as if the commit that added it had removed it.
+        """
+        rewrites, moved, unsure = self.rewrites()
+        for rewrite in rewrites:
+            rows_in = sum(moved[path].record_count for path in rewrite.inputs - unsure)
+            if rows_in < sum(moved[path].record_count for path in rewrite.outputs):
+                return False
+        if self.interval.first_removal is not None:  # Without its start, it can't be read for that reason.
+            return True
+        came, went = _by_path(self._came(Content.DATA)), _by_path(self._went(Content.DATA))
+        self._follow_rewrites(came, went)
+        return not went
 
     def _came(self, content: Content) -> list[ManifestEntry]:
         ids, is_new = {snapshot.snapshot_id for snapshot in self.interval.snapshots}, added_by(self.interval.snapshots)

@@ -496,6 +496,24 @@ def test_a_compaction_into_another_spec_adds_no_row_if_nothing_was_deleted(tmp_p
     assert source.capture().files.changes.is_empty
 
 
+def test_a_compaction_that_finds_only_deleted_rows_in_several_specs_removes_none_if_the_start_has_expired(
+    tmp_path: Path,
+) -> None:
+    source = Source(tmp_path, "day", format_version="2")
+    source.append(of_one_day(1))
+    delete_by_equality(source, 1)
+    with source.table.update_spec() as spec:
+        spec.add_identity("number")
+    source.append(of_one_day(2))
+    delete_by_equality(source, 2)
+    source.capture_and_consume()
+    compact(source, [])
+    compaction = source.table.current_snapshot()
+    assert compaction
+    expire(source, before=compaction)
+    assert source.capture().files.changes.is_empty
+
+
 def newest_file(source: Source) -> DataFile:
     head = source.table.current_snapshot()
     assert head
@@ -539,3 +557,21 @@ def test_a_new_file_that_is_compacted_and_added_again_is_new_twice(tmp_path: Pat
     before, after = (source.scan(table, tag=tag) for tag in ("before", "after"))
     assert before == source.expected(of_one_day(1, 2))
     assert after == source.expected(of_one_day(1, 2, 3, 3))
+
+
+def test_rows_of_a_new_file_that_is_compacted_and_added_again_are_unknown_if_the_start_has_expired(
+    tmp_path: Path,
+) -> None:
+    """Which rows of the other files were deleted before is unknown, so they can't be compared."""
+    source = Source(tmp_path, "day", format_version="2")
+    source.append(of_one_day(1, 2))
+    source.capture_and_consume()
+    source.append(of_one_day(3))
+    child = source.table.current_snapshot()
+    assert child
+    file = newest_file(source)
+    compact(source, source.rows)
+    add_again(source, file)
+    expire(source, before=child)
+    with pytest.raises(SourceExpiredError):
+        source.capture()
