@@ -106,10 +106,10 @@ def hidden_change(ancestry: Ancestry, last: Published | None, known: Iterable[in
     if last is None or last.snapshot_id not in set(known) or ancestry.find(last.snapshot_id) or not ancestry.snapshots:
         return None
     oldest = ancestry.snapshots[-1]
-    before = rows_before(oldest)
-    if oldest.parent_id in (None, last.snapshot_id) or before is None:
-        return None
-    return before.minus(last.rows) or None
+    # PyIceberg removes the id of an expired parent, so none isn't a sign that nothing came before.
+    is_first = oldest.parent_id == last.snapshot_id or (oldest.parent_id is None and oldest.begins_history)
+    before = None if is_first else rows_before(oldest)
+    return None if before is None else before.minus(last.rows) or None
 
 
 def live_rows(snapshot: Snapshot) -> RowCount | None:

@@ -157,18 +157,14 @@ def lists_work_of(storage: Storage, metadata: TableMetadata, snapshot: Snapshot,
 
 
 def shows_what_moved(storage: Storage, metadata: TableMetadata, interval: Interval) -> bool:
-    """Whether each ``replace`` in the interval lists the files whose rows it moved, so that it added none.
+    """Whether it is known of each ``replace`` in the interval, whose start has expired, that it only moved rows.
 
-    DuckDB lists such a file as if the commit that added it had removed it.
+    Its rows would otherwise have to be compared with those of the files that it read, but which of these were deleted
+    before is no longer known.
     """
-    for snapshot in interval.snapshots:
-        part = Interval(None, (snapshot,))
-        rewrites, moved, unsure = _DifferenceToExpired(storage, metadata, part, snapshot).rewrites()
-        for rewrite in rewrites:
-            rows_in = sum(moved[path].record_count for path in rewrite.inputs - unsure)
-            if rows_in < sum(moved[path].record_count for path in rewrite.outputs):
-                return False
-    return True
+    if not any(snapshot.only_moves for snapshot in interval.snapshots):
+        return True
+    return _DifferenceToExpired(storage, metadata, interval, interval.snapshots[-1]).follows_every_rewrite()
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +226,9 @@ class _Difference:
         # If a file is listed several times, its path doesn't say how often its rows were moved.
         disturbed |= unsure.union(*[[path for path in files if len(files[path]) > 1] for files in (added, removed)])
         for rewrite in without_change(rewrites, added=added.keys(), removed=removed.keys(), disturbed=disturbed):
-            if not self._keeps_rows(rewrite, moved):
+            # A new file that was rewritten and then added again counts once for each, so it isn't followed back.
+            is_back = any(path in added and path not in removed for path in rewrite.inputs)
+            if is_back or not self._keeps_rows(rewrite, moved):
                 continue
             for path in rewrite.outputs:
                 del added[path]
@@ -296,13 +294,13 @@ class _Difference:
         rewrites: list[Rewrite] = []
         moved: dict[str, ManifestEntry] = {}
         unsure: set[str] = set()
+        counts = Counter[tuple[str, Status]]()
         for snapshot in self.interval.snapshots:
             if not snapshot.only_moves:
                 continue
             own = list(self._own(snapshot, Content.DATA))
             moved |= {entry.path: entry for entry in own}
-            counts = Counter((entry.path, entry.status) for entry in own)
-            unsure |= {path for (path, _), count in counts.items() if count > 1}
+            counts.update((entry.path, entry.status) for entry in own)
             # DuckDB keeps the entries of files that earlier commits removed, and none of them names its snapshot.
             unsure |= {e.path for e in own if e.status is Status.DELETED and not e.is_named}
             one_spec = len({entry.spec_id for entry in own}) == 1
@@ -314,6 +312,7 @@ class _Difference:
             rewrites += [
                 Rewrite(_paths(group, Status.DELETED), _paths(group, Status.ADDED)) for group in groups.values()
             ]
+        unsure |= {path for (path, _), count in counts.items() if count > 1}
         return rewrites, moved, unsure
 
     def _met_deletes(self, snapshot: Snapshot, own: Sequence[ManifestEntry]) -> bool:
@@ -322,7 +321,10 @@ class _Difference:
         Its files then keep an older sequence number, so that these deletes apply to them as well. But deletes by
         equality apply only within their spec.
         """
-        oldest = min((entry.sequence_number for entry in own if entry.status is Status.ADDED), default=0)
+        written = [entry.sequence_number for entry in own if entry.status is Status.ADDED]
+        if not written:
+            return False
+        oldest = min(written)
         rows = read_manifest_list(self.storage, snapshot, table=self.metadata.table)
         return any(content_of(row) is Content.DELETES and (row.get("sequence_number") or 0) > oldest for row in rows)
 
@@ -359,9 +361,9 @@ class _Difference:
         reach = self._changed
         if reach.is_nowhere:
             return ()
-        new = {entry.identity for entry in self._came(Content.DATA)}
+        new = {entry.addition for entry in self._came(Content.DATA)}
         rows = [row for row in self._rows_after if reach.may_cover_files_of(row)]
-        candidates = [e for e in self._live(Content.DATA, rows) if e.identity not in new and reach.covers(e)]
+        candidates = [e for e in self._live(Content.DATA, rows) if e.addition not in new and reach.covers(e)]
         return tuple(entry for entry in candidates if self._was_deleted_from(entry))
 
     def _deletes_on(self, data: Sequence[ManifestEntry], rows: Sequence[ManifestRow]) -> tuple[ManifestEntry, ...]:
@@ -401,6 +403,22 @@ class _DifferenceToExpired(_Difference):
     def _had_deletes(self) -> bool:
         return True  # It may have had some.
 
+    def follows_every_rewrite(self) -> bool:
+        """Whether every file that was there at the start was moved, row by row.
+
+        DuckDB lists a file that it moved as if the commit that added it had removed it.
+        """
+        rewrites, moved, unsure = self.rewrites()
+        for rewrite in rewrites:
+            rows_in = sum(moved[path].record_count for path in rewrite.inputs - unsure)
+            if rows_in < sum(moved[path].record_count for path in rewrite.outputs):
+                return False
+        if self.interval.first_removal is not None:  # Without its start, it can't be read for that reason.
+            return True
+        came, went = _by_path(self._came(Content.DATA)), _by_path(self._went(Content.DATA))
+        self._follow_rewrites(came, went)
+        return not went
+
     def _came(self, content: Content) -> list[ManifestEntry]:
         ids, is_new = {snapshot.snapshot_id for snapshot in self.interval.snapshots}, added_by(self.interval.snapshots)
         # What the interval's snapshots added is in manifests that one of them wrote.
@@ -408,18 +426,23 @@ class _DifferenceToExpired(_Difference):
         return [entry for entry in self._live(content, rows) if is_new(entry)]
 
     def _went(self, content: Content) -> list[ManifestEntry]:
-        own = [entry for snapshot in self.interval.snapshots for entry in self._own(snapshot, content)]
-        added = _paths(own, Status.ADDED)
-        return [entry for entry in own if entry.status is Status.DELETED and entry.path not in added]
+        added: set[str] = set()
+        found: list[ManifestEntry] = []
+        for snapshot in self.interval.snapshots:
+            own = list(self._own(snapshot, content))
+            # A file whose path is added only later was there at the start.
+            found += [entry for entry in own if entry.status is Status.DELETED and entry.path not in added]
+            added |= _paths(own, Status.ADDED)
+        return found
 
 
 def _beyond(entries: Iterable[ManifestEntry], others: Iterable[ManifestEntry]) -> list[ManifestEntry]:
     """Those of ``entries`` that aren't among ``others``; if one is listed more often, as often as the difference."""
-    known = Counter(entry.identity for entry in others)
+    known = Counter(entry.addition for entry in others)
     found = []
     for entry in entries:
-        known[entry.identity] -= 1
-        if known[entry.identity] < 0:
+        known[entry.addition] -= 1
+        if known[entry.addition] < 0:
             found.append(entry)
     return found
 

@@ -87,6 +87,15 @@ class ManifestEntry:
         """
         return self.path, self.raw["data_file"].get("content_offset"), self.sequence_number
 
+    @property
+    def addition(self) -> tuple[object, ...]:
+        """As ``identity``, for live entries; if they have no sequence number, the snapshot that added the file counts.
+
+        In version 1, that is all that tells a file from one that was added again under its path. Of a removed file, the
+        entry names the snapshot that removed it.
+        """
+        return (*self.identity, self.snapshot_id if self.sequence_number == 0 else None)
+
     def is_from(self, mark: Watermark) -> bool:
         """Whether the watermark's snapshot added the file.
 

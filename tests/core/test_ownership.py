@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -104,3 +105,19 @@ def test_deletes_left_behind_by_a_compaction_do_not_count_as_removed_rows(record
     last = Published(5, RowCount(13, 13))
     assert Published.parse(str(last)) == last
     assert hidden_change(Ancestry.of({9: compaction}, 9), last, known=[5]) == by
+
+
+@pytest.mark.parametrize(
+    ("commit", "by"),
+    [
+        (Snapshot(9, None, 9, 90, "replace", "", {"total-data-files": "1", "total-records": "16"}), 3),
+        (Snapshot(9, None, 9, 90, "append", "", {"total-data-files": "1", "added-data-files": "1"}), None),
+    ],
+    ids=["a compaction", "a new beginning"],
+)
+def test_a_change_is_seen_even_if_expiry_has_removed_the_parent_id_of_what_follows_it(
+    commit: Snapshot, by: int | None
+) -> None:
+    counts = {"total-records": "2", "total-position-deletes": "0", "total-equality-deletes": "0"}
+    oldest = replace(commit, summary=counts | commit.summary)
+    assert hidden_change(Ancestry.of({9: oldest}, 9), Published(5, RowCount(13, 13)), known=[5]) == by

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import importlib.util
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -177,6 +178,14 @@ def as_multiset(rows: Iterable[tuple[Any, ...]]) -> Rows:
 def numbered(*numbers: int) -> list[Row]:
     """A row for each number; the day follows from it."""
     return [{1: n, 2: dt.date(2026, 1, 1) + dt.timedelta(days=n)} for n in numbers]
+
+
+def clean_schema(table: Table, schema_id: int) -> None:
+    """Like ``expire_snapshots(clean_expired_metadata => true)`` with schemas that no snapshot uses."""
+    path = Path(urlsplit(table.metadata_location).path)
+    raw = json.loads(path.read_text())
+    raw["schemas"] = [schema for schema in raw["schemas"] if schema["schema-id"] != schema_id]
+    path.write_text(json.dumps(raw))
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import manifest_evaluator
+from pyiceberg.manifest import DataFile
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DecimalType
 
@@ -435,10 +436,14 @@ def remove_last_append(source: Source) -> None:
 
 
 def compact_into_another_spec(source: Source) -> None:
-    """Rewrite all data files by number, as planned after the first append: they keep its sequence number."""
     with source.table.update_spec() as spec:
         spec.add_identity("number")
-    source.append(source.rows[:3])
+    compact(source, source.rows[:3])
+
+
+def compact(source: Source, rows: Sequence[Row]) -> None:
+    """Rewrite all data files into one with ``rows``, as planned after the first append: they keep its number."""
+    source.append(rows)
     snapshot = source.table.current_snapshot()
     assert snapshot
     path = Path(urlsplit(snapshot.manifest_list).path)
@@ -449,13 +454,15 @@ def compact_into_another_spec(source: Source) -> None:
         old = Path(urlsplit(row["manifest_path"]).path)
         manifest = read_avro(old.read_bytes())
         is_own = row["added_snapshot_id"] == snapshot.snapshot_id
-        status = Status.ADDED if is_own else Status.DELETED
-        changed = {"status": status.value, "snapshot_id": snapshot.snapshot_id, "sequence_number": 1}
-        entries = [{**e, **changed, "file_sequence_number": 3 if is_own else 1} for e in manifest.records]
+        status, number = (Status.ADDED, 1) if is_own else (Status.DELETED, row["sequence_number"])
+        changed = {"status": status.value, "snapshot_id": snapshot.snapshot_id, "sequence_number": number}
+        changed["file_sequence_number"] = row["sequence_number"]
+        entries = [{**e, **changed} for e in manifest.records]
         new = old.with_name(f"of-{snapshot.snapshot_id}-{old.name}")
         new.write_bytes(write_avro(manifest.header, entries))
         counts = {"added_files_count": len(entries) * is_own, "deleted_files_count": len(entries) * (not is_own)}
-        written = {"added_snapshot_id": snapshot.snapshot_id, "sequence_number": 3, "existing_files_count": 0}
+        written = {"added_snapshot_id": snapshot.snapshot_id, "sequence_number": snapshot.sequence_number}
+        written["existing_files_count"] = 0
         row.update(counts | written | {"manifest_path": f"file://{new}"})
     path.write_bytes(write_avro(file.header, file.records))
     set_operation(source, "replace")
@@ -487,3 +494,84 @@ def test_a_compaction_into_another_spec_adds_no_row_if_nothing_was_deleted(tmp_p
     source.capture_and_consume()
     compact_into_another_spec(source)
     assert source.capture().files.changes.is_empty
+
+
+def test_a_compaction_that_finds_only_deleted_rows_in_several_specs_removes_none_if_the_start_has_expired(
+    tmp_path: Path,
+) -> None:
+    source = Source(tmp_path, "day", format_version="2")
+    source.append(of_one_day(1))
+    delete_by_equality(source, 1)
+    with source.table.update_spec() as spec:
+        spec.add_identity("number")
+    source.append(of_one_day(2))
+    delete_by_equality(source, 2)
+    source.capture_and_consume()
+    compact(source, [])
+    compaction = source.table.current_snapshot()
+    assert compaction
+    expire(source, before=compaction)
+    assert source.capture().files.changes.is_empty
+
+
+def newest_file(source: Source) -> DataFile:
+    head = source.table.current_snapshot()
+    assert head
+    io = source.table.io
+    entries = [entry for manifest in head.manifests(io) for entry in manifest.fetch_manifest_entry(io)]
+    return next(entry.data_file for entry in entries if entry.snapshot_id == head.snapshot_id)
+
+
+def add_again(source: Source, file: DataFile) -> None:
+    """As ``add_files`` does once a compaction has removed the file, so that it isn't a duplicate any more."""
+    with source.table.transaction() as transaction, transaction._append_snapshot_producer({}) as producer:
+        producer.append_data_file(file)
+
+
+def test_a_file_that_is_added_again_after_it_was_compacted_is_new_once_if_the_start_has_expired(
+    tmp_path: Path,
+) -> None:
+    source = Source(tmp_path, "day", format_version="2")
+    source.append(of_one_day(1, 2, 3))
+    file = newest_file(source)
+    source.append([])
+    source.capture_and_consume()
+    compact(source, source.rows)
+    compaction = source.table.current_snapshot()
+    assert compaction
+    add_again(source, file)
+    expire(source, before=compaction)
+    captured = source.capture()
+    assert source.scan(captured.capture.icdc_table) == source.expected(of_one_day(1, 2, 3))
+
+
+def test_a_new_file_that_is_compacted_and_added_again_is_new_twice(tmp_path: Path) -> None:
+    source = Source(tmp_path, "day", format_version="2")
+    source.append(of_one_day(1, 2))
+    source.capture_and_consume()
+    source.append(of_one_day(3))
+    file = newest_file(source)
+    compact(source, source.rows)
+    add_again(source, file)
+    table = source.capture().capture.icdc_table
+    before, after = (source.scan(table, tag=tag) for tag in ("before", "after"))
+    assert before == source.expected(of_one_day(1, 2))
+    assert after == source.expected(of_one_day(1, 2, 3, 3))
+
+
+def test_rows_of_a_new_file_that_is_compacted_and_added_again_are_unknown_if_the_start_has_expired(
+    tmp_path: Path,
+) -> None:
+    """Which rows of the other files were deleted before is unknown, so they can't be compared."""
+    source = Source(tmp_path, "day", format_version="2")
+    source.append(of_one_day(1, 2))
+    source.capture_and_consume()
+    source.append(of_one_day(3))
+    child = source.table.current_snapshot()
+    assert child
+    file = newest_file(source)
+    compact(source, source.rows)
+    add_again(source, file)
+    expire(source, before=child)
+    with pytest.raises(SourceExpiredError):
+        source.capture()

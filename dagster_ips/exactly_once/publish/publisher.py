@@ -18,11 +18,11 @@ from dagster_ips.errors import (
     IpsError,
     PublishError,
     StagedBranchGoneError,
-    TargetColumnsChangedError,
 )
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_history import histories_since, store_settled
 from dagster_ips.exactly_once.target_table.target_ownership import (
+    require_columns_of,
     require_known_writes,
     require_own,
     require_same_columns,
@@ -230,8 +230,7 @@ class Publisher:
             now = self.catalog.load(branch.table, asset=branch.table)
         self._require_branch(now)
         _require_own_work_only(now, branch, before)
-        if others := now.columns_of_other_meaning(before.current_schema_id):
-            raise TargetColumnsChangedError(branch.table, asset, others)
+        require_columns_of(before.current_schema_id, now, asset)
         own = _own_on_branch(now, branch)
         if not own:
             require_not_staged(now, branch, asset)

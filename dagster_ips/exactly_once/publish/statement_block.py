@@ -17,7 +17,7 @@ from dagster_ips.core.capture import Capture
 from dagster_ips.core.log_lines import Event, LogLine
 from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.ranges import quoted
-from dagster_ips.errors import DirectWriteError, PublishError, TargetColumnsChangedError
+from dagster_ips.errors import DirectWriteError, PublishError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import (
     Check,
@@ -29,6 +29,7 @@ from dagster_ips.exactly_once.publish.publisher import (
     require_not_staged,
     written,
 )
+from dagster_ips.exactly_once.target_table.target_ownership import require_columns_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import attempt_properties, has_attempt, is_of_attempt
 from dagster_ips.spark.branches import Branch, is_conflict, stamped, table_argument
@@ -60,8 +61,7 @@ class Block:
         """
         now = self._load()
         self._require_main_as_it_was(now)
-        if others := now.columns_of_other_meaning(self.before.current_schema_id):
-            raise TargetColumnsChangedError(self.branch.table, self.consumer, others)
+        require_columns_of(self.before.current_schema_id, now, self.consumer)
         for snapshot in now.ancestry(self.branch.name).snapshots:
             if snapshot.snapshot_id == self._seen:
                 break

@@ -69,9 +69,18 @@ def require_same_columns(target: TableMetadata, asset: str, states: Iterable[Edg
     """
     known = (state.target for state in states)
     for schema_id in {each.schema_id for each in known if each and each.table_uuid == target.uuid}:
-        others = target.columns_of_other_meaning(schema_id)
-        if others or others is None:
-            raise TargetColumnsChangedError(target.table, asset, others)
+        require_columns_of(schema_id, target, asset)
+
+
+def require_columns_of(schema_id: str | None, target: TableMetadata, asset: str) -> None:
+    """Fail if a name stands for another column than in that schema.
+
+    Raises:
+        TargetColumnsChangedError: one does, or may.
+    """
+    others = target.columns_of_other_meaning(schema_id)
+    if others or others is None:
+        raise TargetColumnsChangedError(target.table, asset, others)
 
 
 def require_no_strange_rows(

@@ -9,10 +9,11 @@ from typing import Any
 import dagster as dg
 import pytest
 from pyiceberg.expressions import EqualTo
+from pyiceberg.types import StringType
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.edge import Edge
-from dagster_ips.errors import CaptureVoidError, PublishError
+from dagster_ips.errors import CaptureVoidError, PublishError, TargetColumnsChangedError
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
@@ -21,10 +22,12 @@ from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
+from dagster_ips.exactly_once.publish.statement_block import Block
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import SameKeys
-from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
+from dagster_ips.spark.branches import Branch
+from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, clean_schema, numbered
 from tests.support.memory_store import MemoryEdgeStore
 
 NO_SESSION: Any = None
@@ -211,3 +214,23 @@ def test_a_run_of_a_partition_that_a_later_run_found_unchanged_can_no_longer_pub
     assert not pending()
     with pytest.raises(PublishError, match="later changes"):
         publisher(source).superseded(source.lake.load(TARGET, asset="test"), [late])
+
+
+def test_names_of_columns_are_unknown_if_their_schema_was_replaced_and_removed_while_a_block_runs(
+    source: Source,
+) -> None:
+    with source.lake.client.load_table(TARGET).update_schema() as columns:
+        columns.add_column("more", StringType())
+    before = source.lake.load(TARGET, asset="test")
+    branch = Branch("lake", TARGET, "ips_0")
+    table = source.lake.client.load_table(TARGET)
+    table.manage_snapshots().create_branch(before.head_snapshot_id(), branch.name).commit()
+    block = Block(publisher(source), branch, before, EDGE.consumer)
+    block.check()
+    with source.lake.client.load_table(TARGET).update_schema() as columns:
+        columns.delete_column("more")
+    with source.lake.client.load_table(TARGET).update_schema() as columns:
+        columns.add_column("more", StringType())
+    clean_schema(source.lake.client.load_table(TARGET), 1)
+    with pytest.raises(TargetColumnsChangedError, match="unknown whether"):
+        block.check()

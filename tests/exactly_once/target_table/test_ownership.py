@@ -108,13 +108,15 @@ class Lake:
         with self.target.transaction() as transaction:
             transaction.set_properties(published(self.metadata.ancestry().head))
 
-    def expire_all_but_the_head(self, *, rows: int = 9) -> None:
+    def expire_all_but_the_head(self, *, rows: int = 9, keeps_parents: bool = True) -> None:
         """Leave only the head, turned into a compaction, whose commit doesn't say who wrote the rows."""
         path = Path(urlsplit(self.target.metadata_location).path)
         raw = json.loads(path.read_text())
         head = next(each for each in raw["snapshots"] if each["snapshot-id"] == self.head)
         head["summary"] = {"operation": "replace", "total-data-files": "1", "total-records": str(rows)}
         head["summary"] |= {"total-position-deletes": "0", "total-equality-deletes": "0"}
+        if not keeps_parents:
+            del head["parent-snapshot-id"]
         raw["snapshots"] = [head]
         raw["snapshot-log"] = raw["snapshot-log"][-1:]
         path.write_text(json.dumps(raw))
@@ -208,6 +210,16 @@ def test_foreign_changes_are_noticed_by_the_row_count_if_their_commit_is_expired
     lake.capture(consent=Consent(accept=lake.head))
     lake.run(asked_for=Mode.FULL)
     assert lake.rows() == expected(lake, 1, 2, 3)
+
+
+def test_foreign_changes_are_noticed_by_the_row_count_if_pyiceberg_has_expired_their_commit(lake: Lake) -> None:
+    """It removes the id of an expired parent from the commit that is kept."""
+    lake.run()
+    lake.announce()
+    lake.write_by_hand(77, 78)
+    lake.write_by_hand(79)
+    lake.expire_all_but_the_head(rows=5, keeps_parents=False)
+    assert "at least 3 rows more" in lake.refused(ForeignWriteError)
 
 
 def test_expired_compactions_do_not_count_as_foreign_changes(lake: Lake) -> None:
