@@ -68,6 +68,7 @@ def with_incremental(
     Raises:
         DeclarationError: a declaration can't work. Raised before anything runs.
     """
+    _require_definitions(definitions)
     _require_short_wait(wait_seconds)
     _require_first_pass(definitions)
     items, own_checks = definitions.assets or (), list(definitions.asset_checks or ())
@@ -116,6 +117,16 @@ def with_incremental(
         component_tree=definitions.component_tree,
     )
     return made
+
+
+def _require_definitions(definitions: object) -> None:
+    if not isinstance(definitions, dg.Definitions):
+        raise DeclarationError(
+            asset="with_incremental",
+            problem=f"it was given a {type(definitions).__name__}.",
+            remedy="Pass it a Definitions: with_incremental(dg.Definitions(assets=[...], resources={...})). In a "
+            "function with @dg.definitions, return its result.",
+        )
 
 
 def _require_short_wait(wait_seconds: float) -> None:
