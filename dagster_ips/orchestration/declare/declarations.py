@@ -149,7 +149,7 @@ def incremental(  # noqa: PLR0913  # independent parameters
     if partition_column is not None:
         require_text(partition_column, "partition_column", of="incremental()")
     declared = {
-        "ranges": _names(ranges, "ranges"),
+        "ranges": _names(ranges, "ranges", of="incremental()"),
         "ref": ref,
         "start": _start_text(start),
         "on_rollback": _one_of(OnRollback, on_rollback, "on_rollback").value,
@@ -264,8 +264,8 @@ def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> di
             "upstream, the row kept here may have to stay.",
             remedy="Use merge(on=...) with a frame built on affected(...).",
         )
-    keys = {"dedup_on": _names(dedup_on, "dedup_on"), "remove_on": _names(remove_on, "remove_on")}
-    return {WRITE: {"mode": "append", **keys}}
+    keys = {"dedup_on": dedup_on, "remove_on": remove_on}
+    return {WRITE: {"mode": "append", **{name: _names(key, name, of="append()") for name, key in keys.items()}}}
 
 
 def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
         >>> merge(on=["event_date", "account_id"])
         {'dagster_ips/write': {'mode': 'merge', 'on': ['event_date', 'account_id'], 'latest_by': None}}
     """
-    columns = _names(on, "on")
+    columns = _names(on, "on", of="merge()")
     if not columns:
         remedy = "Name the columns that identify a row, for example merge(on=['account_id'])."
         raise DeclarationError(asset="merge()", problem="it has no key column.", remedy=remedy)
@@ -313,7 +313,7 @@ def combine(
         >>> combine(on=["day"], aggregates={"plays": "count(*)"})["dagster_ips/write"]["aggregates"]
         {'plays': 'count(*)'}
     """
-    columns = _names(on, "on")
+    columns = _names(on, "on", of="combine()")
     if not isinstance(aggregates, Mapping) or not all(isinstance(each, str) for each in aggregates.values()):
         problem = f"aggregates={aggregates!r} doesn't give the SQL of each column."
         remedy = "Map columns to aggregates in SQL: aggregates={'plays': 'count(*)'}."
@@ -384,8 +384,8 @@ def table(
         'media.daily'
     """
     described = {
-        "partition_by": _names(partition_by, "partition_by"),
-        "sort_by": _names(sort_by, "sort_by"),
+        "partition_by": _names(partition_by, "partition_by", of="table()"),
+        "sort_by": _names(sort_by, "sort_by", of="table()"),
         "properties": {name: _property_text(value) for name, value in (properties or {}).items()},
     }
     return {TABLE: described} | ({TABLE_NAME: _table_name("table()", name)} if name else {})
@@ -550,17 +550,15 @@ def _start_text(start: str | int) -> str:
     return str(start)
 
 
-def _names(columns: object, parameter: str) -> list[str]:
+def _names(columns: object, parameter: str, *, of: str) -> list[str]:
     if isinstance(columns, Mapping):
         problem = f"{parameter} is a declaration, and not the names of columns."
-        raise DeclarationError(
-            asset=parameter, problem=problem, remedy='Join declarations by |: append() | table("...").'
-        )
+        raise DeclarationError(asset=of, problem=problem, remedy='Join declarations by |: append() | table("...").')
     if isinstance(columns, str):
         problem = f"{parameter}={columns!r} is a single string, so each letter would count as a column."
-        raise DeclarationError(asset=parameter, problem=problem, remedy=f"Write {parameter}=[{columns!r}].")
+        raise DeclarationError(asset=of, problem=problem, remedy=f"Write {parameter}=[{columns!r}].")
     found = list(columns) if isinstance(columns, Iterable) else None
     if found is None or not all(isinstance(each, str) for each in found):
         problem = f"{parameter}={columns!r} isn't a list of columns' names."
-        raise DeclarationError(asset=parameter, problem=problem, remedy=f'Write {parameter}=["..."].')
+        raise DeclarationError(asset=of, problem=problem, remedy=f'Write {parameter}=["..."].')
     return found

@@ -134,6 +134,8 @@ def test_merge_refuses_several_columns_that_would_decide_between_rows() -> None:
         (lambda: ips.incremental(ref=7), "ref=7 isn't text"),
         (lambda: ips.incremental(partition_column=["day"]), r"partition_column=\['day'\] isn't text"),
         (lambda: ips.incremental(ranges=None), r"ranges=None isn't a list of columns' names\. Write ranges="),
+        (lambda: ips.append(dedup_on="id"), r"^append\(\): dedup_on='id' is a single string"),
+        (lambda: ips.append(ips.table("m.a")), r"^append\(\): dedup_on is a declaration"),
         (lambda: ips.merge(on=[3]), r"on=\[3\] isn't a list of columns' names"),
         (lambda: ips.combine(on=["day"], aggregates=["count(*)"]), r"SQL of each column\. Map columns to aggregates"),
         (lambda: ips.combine(on=["day"], aggregates={"n": None}), "doesn't give the SQL of each column"),
