@@ -13,6 +13,8 @@ else:
     from importlib import import_module
 
     def __getattr__(name: str) -> object:
+        if name == "__all__":
+            return import_module("dagster_ips.public").__all__
         if name == "public" or name.startswith("__"):
             raise AttributeError(name)
         return getattr(import_module("dagster_ips.public"), name)

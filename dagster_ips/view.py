@@ -521,18 +521,29 @@ def affected(fact: IcdcView, *keys: str, by: IcdcView, on: str | Sequence[str] |
 
     Raises:
         UnknownColumnError: an upstream has no such column.
+        DeclarationError: ``fact`` or ``by`` isn't an IcdcView.
 
     Example::
 
         rows = affected(plays, "event_date", "account", by=title, on="title_id")
         return rows.join(title.source, "title_id").groupBy("event_date", "account").agg(...)
     """
+    _require_views(fact, by)
     if isinstance(on, Mapping):
         pairs = dict(on)
     else:
         names = [on] if isinstance(on, str) else on
         pairs = dict(zip(names, names, strict=True))
     return fact.affected_by(keys, by, pairs)
+
+
+def _require_views(*given: object) -> None:
+    if others := [type(each).__name__ for each in given if not isinstance(each, IcdcView)]:
+        raise DeclarationError(
+            asset="affected()",
+            problem=f"it was given a {others[0]}, which doesn't say what changed.",
+            remedy="Declare both inputs with incremental(), and annotate their parameters as IcdcView.",
+        )
 
 
 def within_any(ranges: Sequence[ChangeRange], column: str) -> Predicate:

@@ -89,6 +89,12 @@ def test_the_public_names_are_exactly_the_listed_ones() -> None:
     assert sorted(public.__all__) == sorted(NAMES.split())
 
 
+def test_an_import_of_everything_gives_the_public_names() -> None:
+    given: dict[str, object] = {}
+    exec("from dagster_ips import *", given)  # noqa: S102  # that is the test
+    assert sorted(given.keys() - {"__builtins__"}) == sorted(NAMES.split())
+
+
 def test_the_package_has_a_py_typed_marker() -> None:
     assert Path(dagster_ips.__file__).with_name("py.typed").is_file()
 

@@ -185,7 +185,7 @@ def _plan_at(desk: BackfillDesk, plan: str) -> BackfillPlan:
         return desk.planned(plan)
     try:
         return plan_from_json(json.loads(path.read_text(encoding="utf-8")), where=plan)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise BackfillRecordError(where=plan, cause=str(error)) from error
 
 

@@ -64,7 +64,11 @@ def parse_place(text: str) -> Place:
     if re.fullmatch(r"\d+", text):
         return AtSnapshot(int(text))
     time = dt.datetime.fromisoformat(text)
-    return AtTime(round((time if time.tzinfo else time.replace(tzinfo=dt.UTC)).timestamp() * 1000))
+    try:
+        time = time.astimezone(dt.UTC) if time.tzinfo else time.replace(tzinfo=dt.UTC)
+    except OverflowError as error:  # beyond Python's calendar
+        raise ValueError(text) from error
+    return AtTime(round(time.timestamp() * 1000))
 
 
 def parse_start(text: str) -> Start:

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips._compat import asset_graph, wrap_function
+from dagster_ips.core.table_name import parts_of
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.automate.automation_sensors import automation_sensors
 from dagster_ips.orchestration.automate.conditions import bind, check_conditions_of_checks, on_change
@@ -68,6 +69,7 @@ def with_incremental(
     Raises:
         DeclarationError: a declaration can't work. Raised before anything runs.
     """
+    _require_definitions(definitions)
     _require_short_wait(wait_seconds)
     _require_first_pass(definitions)
     items, own_checks = definitions.assets or (), list(definitions.asset_checks or ())
@@ -118,6 +120,16 @@ def with_incremental(
     return made
 
 
+def _require_definitions(definitions: object) -> None:
+    if not isinstance(definitions, dg.Definitions):
+        raise DeclarationError(
+            asset="with_incremental",
+            problem=f"it was given a {type(definitions).__name__}.",
+            remedy="Pass it a Definitions: with_incremental(dg.Definitions(assets=[...], resources={...})). In a "
+            "function with @dg.definitions, return its result.",
+        )
+
+
 def _require_short_wait(wait_seconds: float) -> None:
     if not 0 <= wait_seconds < _LONGEST_WAIT_SECONDS:
         raise DeclarationError(
@@ -155,7 +167,19 @@ def _managers(definitions: dg.Definitions) -> dict[str, IcdcIOManager]:
                 remedy="Give it an IcebergCatalog. Instead of configure_at_launch(), use dg.EnvVar for its settings.",
             )
         manager.catalog.require_place()
+        _require_namespaces(manager)
     return found
+
+
+def _require_namespaces(manager: IcdcIOManager) -> None:
+    for setting in ("default_namespace", "icdc_namespace"):
+        name = getattr(manager, setting)
+        try:
+            _ = () if isinstance(name, dg.EnvVar) else parts_of(name)
+        except ValueError as error:
+            remedy = "Write it as in Spark SQL: media, or media.lake, or `my.namespace`."
+            problem = f"its {setting} can't be read: {error}."
+            raise DeclarationError(asset="IcdcIOManager", problem=problem, remedy=remedy) from None
 
 
 def _watched(

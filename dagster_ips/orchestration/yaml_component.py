@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import dagster as dg
 from pydantic import Field
@@ -13,26 +15,51 @@ from dagster_ips.orchestration.declare.declarations import iceberg_asset
 from dagster_ips.orchestration.platform.resources import IcebergCatalog, LocalSparkConnect
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 
+_VARIABLE = re.compile(r"""\{\{\s*env(?:\.(?P<name>\w+)|\(\s*(?P<quote>['"])(?P<named>\w+)(?P=quote)\s*\))\s*\}\}""")
+
+
+def _setting(context: dg.ResolutionContext, value: str) -> str:
+    """A setting's text; or the environment variable, if it is nothing else: Dagster stores and shows texts."""
+    if (found := _VARIABLE.fullmatch(value.strip())) is not None:
+        return dg.EnvVar(found["name"] or found["named"])
+    # As a template, "8" would become a number.
+    return str(context.resolve_value(value)) if "{{" in value else value
+
+
+def _settings(context: dg.ResolutionContext, values: Mapping[str, str] | str) -> dict[str, str]:
+    if isinstance(values, str):  # A template of all of them.
+        found: Any = context.resolve_value(values)
+        return dict(found)
+    return {key: _setting(context.at_path(key), value) for key, value in values.items()}
+
+
+def _address(context: dg.ResolutionContext, value: str | None) -> str | None:
+    return None if value is None else _setting(context, value)
+
+
+_Settings = Annotated[dict[str, Any], dg.Resolver(_settings, model_field_type=dict[str, str])]
+_Address = Annotated[Any, dg.Resolver(_address, model_field_type=str | None, inject_before_resolve=False)]
+
 
 class CatalogModel(dg.Model, dg.Resolvable):
     """Like ``IcebergCatalog``: either ``folder``, or PyIceberg's ``properties``."""
 
     name: str = "lake"
     folder: str | None = None
-    properties: dict[str, str] = Field(default_factory=dict)
-    spark_properties: dict[str, str] = Field(default_factory=dict)
+    properties: _Settings = Field(default_factory=dict, repr=False)
+    spark_properties: _Settings = Field(default_factory=dict, repr=False)
     icdc_location: str | None = None
 
 
 class SparkModel(dg.Model, dg.Resolvable):
     """The Spark to use: the Spark Connect server at the address ``remote``, or else a ``LocalSparkConnect``."""
 
-    remote: str | None = None
-    spark_config: dict[str, str] = Field(default_factory=dict)
+    remote: _Address = Field(default=None, repr=False)
+    spark_config: _Settings = Field(default_factory=dict, repr=False)
     driver_memory: str = "2g"
     cores: int | None = None
     server_folder: str | None = None
-    server_config: dict[str, str] = Field(default_factory=dict)
+    server_config: _Settings = Field(default_factory=dict, repr=False)
     extra_jars: list[str] = Field(default_factory=list)
 
 
@@ -82,7 +109,7 @@ class IcebergTablesComponent(dg.Component, dg.Model, dg.Resolvable):
             DeclarationError: a declaration can't work.
         """
         manager = IcdcIOManager(
-            catalog=IcebergCatalog(**self.catalog.model_dump()),
+            catalog=IcebergCatalog(**dict(self.catalog)),
             spark=_spark(self.spark),
             default_namespace=self.default_namespace,
         )
@@ -92,11 +119,9 @@ class IcebergTablesComponent(dg.Component, dg.Model, dg.Resolvable):
 
 def _spark(declared: SparkModel) -> Any:  # noqa: ANN401  # dagster-pyspark's resource or this library's
     if declared.remote is None:
-        return LocalSparkConnect(**declared.model_dump(exclude={"remote"}))
+        return LocalSparkConnect(**{name: value for name, value in declared if name != "remote"})
     if ignored := sorted(declared.model_fields_set - {"remote", "spark_config"}):
-        problem = (
-            f"its Spark at {declared.remote} is configured where it is started, so {', '.join(ignored)} can't apply."
-        )
+        problem = f"its remote Spark is configured where it is started, so {', '.join(ignored)} can't apply."
         raise DeclarationError(asset="IcebergTablesComponent", problem=problem, remedy="Leave them or remote out.")
     from dagster_pyspark import LazyPySparkResource  # noqa: PLC0415  # needed only with a separate Spark
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.remote_representation.external_data import RepositorySnap
+from dagster._serdes import serialize_value
 
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError
@@ -136,6 +138,57 @@ def test_an_attribute_without_effect_is_refused(project: Path, before: str, afte
     with pytest.raises(Exception, match=r"defs\.yaml.*error") as caught:
         loaded(project)
     assert isinstance(caught.value.__cause__, DeclarationError)
+
+
+WITH_SECRETS = """
+type: dagster_ips.IcebergTablesComponent
+attributes:
+  catalog:
+    name: "{{ env.CATALOG_NAME }}"
+    properties: {type: rest, uri: "https://{{ env.CATALOG_HOST }}/api", token: "{{ env.CATALOG_TOKEN }}", retries: "8"}
+    spark_properties: {token: "{{ env('CATALOG_TOKEN') }}"}
+  spark:
+    spark_config: {spark.sql.shuffle.partitions: "8", spark.hadoop.key: "{{ env.CATALOG_TOKEN }}"}
+    server_config: {spark.authenticate.secret: "{{env.CATALOG_TOKEN}}"}
+  tables:
+    - key: playback
+      table: media.playback
+"""
+REMOTE = """
+type: dagster_ips.IcebergTablesComponent
+attributes:
+  catalog: {folder: /lake}
+  spark: {remote: "{{ env.CATALOG_TOKEN }}"}
+"""
+
+
+def test_what_yaml_takes_from_an_environment_variable_is_known_to_dagster_by_its_name_only(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "812944190733"  # noqa: S105  # a made-up one, which Dagster's templates would make a number
+    monkeypatch.setenv("CATALOG_NAME", "prod")
+    monkeypatch.setenv("CATALOG_HOST", "catalog.example.com")
+    monkeypatch.setenv("CATALOG_TOKEN", secret)
+    file = project / "src" / "its_package" / "defs" / "outside" / "defs.yaml"
+    for text in (WITH_SECRETS, REMOTE):
+        file.write_text(text)
+        (file.parents[1] / "reader.py").unlink(missing_ok=True)
+        definitions = loaded(project)
+        manager = (definitions.resources or {})["io_manager"]
+        repository = definitions.get_repository_def()
+        shown = [serialize_value(RepositorySnap.from_def(repository))]
+        shown += [serialize_value(job.get_job_snapshot()) for job in repository.get_all_jobs()]
+        for each in [*shown, repr(manager)]:
+            assert secret not in each
+        if text is WITH_SECRETS:
+            settings = manager.catalog.open()
+            assert (settings.name, settings.properties["uri"]) == ("prod", "https://catalog.example.com/api")
+            assert (settings.properties["token"], settings.properties["retries"]) == (secret, "8")
+            assert settings.spark_configuration()["spark.sql.catalog.prod.token"] == secret
+            assert manager.spark.server_options()["conf"] == {"spark.authenticate.secret": secret}
+            assert manager.spark.spark_config["spark.sql.shuffle.partitions"] == "8"
+        else:
+            assert isinstance(manager.spark.spark_config["spark.remote"], dg.EnvVar)
 
 
 def test_an_unknown_key_is_refused_with_its_place(project: Path) -> None:

@@ -49,7 +49,7 @@ def findings(workplace: Workplace) -> Iterator[Finding]:
         yield from guarded("java", "this machine", local_machine.java())
         yield from guarded("jars", "this machine", local_machine.jars(extras))
     for manager in managers.values():
-        yield from guarded("jars", manager.catalog.name, local_machine.extra_jars(manager))
+        yield from guarded("jars", manager.catalog.shown_name, local_machine.extra_jars(manager))
     for spark in {each.server_folder: each for each in sparks}.values():
         yield from guarded("spark server", "this machine", local_machine.spark_server(spark))
     yield from guarded("cursor storage", home, dagster_instance.cursors(instance, workplace))
@@ -60,7 +60,7 @@ def findings(workplace: Workplace) -> Iterator[Finding]:
     yield from lake_tables.owners(workplace.known_tables)
     mute = set()
     for manager in managers.values():
-        silent = list(guarded("catalog", manager.catalog.name, lake_tables.catalog(manager)))
+        silent = list(guarded("catalog", manager.catalog.shown_name, lake_tables.catalog(manager)))
         yield from silent
         if silent:
             mute.add(id(manager.catalog))

@@ -60,7 +60,8 @@ def extra_jars(manager: IcdcIOManager) -> Iterator[Finding]:
     if missing := sorted({*manager.catalog.open().spark_extras()} - {*manager.spark.extra_jars}):
         wanted = ", ".join(f'"{each}"' for each in [*manager.spark.extra_jars, *missing])
         what = f"the local Spark lacks the jars for it: {', '.join(missing)}."
-        yield Finding("jars", f"catalog {manager.catalog.name}", what, f"LocalSparkConnect(extra_jars=[{wanted}])")
+        where = f"catalog {manager.catalog.shown_name}"
+        yield Finding("jars", where, what, f"LocalSparkConnect(extra_jars=[{wanted}])")
 
 
 def spark_server(spark: LocalSparkConnect) -> Iterator[Finding]:

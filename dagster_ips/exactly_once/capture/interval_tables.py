@@ -70,10 +70,12 @@ class IntervalTables:
         source = self.catalog.load(table, asset="icdc")
         if ref not in ("main", *source.branches, *source.tags):
             known = ", ".join(("main", *(each for each in source.branches if each != "main")))
-            raise IntervalError(table=table, problem=f"it has no branch {ref!r}, only {known}")
+            raise IntervalError(table, f"it has no branch {ref!r}, only {known}", "Name one of them with --ref.")
         last = snapshot_at(end, source, ref, asked_by="--to") if end else source.ancestry(ref).head
-        if last is None:
+        if last is None and end is not None:
             raise IntervalError(table=table, problem="it has no snapshot before the end")
+        if last is None:
+            raise IntervalError(table, "it has no snapshot", "Write rows to it first, or name a branch with --ref.")
         until = source.as_of(last.snapshot_id, ref)
         first = snapshot_at(start, source, ref, asked_by="--from") if start else None
         if first is not None and until.ancestry(ref).find(first.snapshot_id) is None:

@@ -16,7 +16,7 @@ from dagster_ips.orchestration.automate.bound_condition import BoundCondition
 from dagster_ips.orchestration.automate.own_earlier_condition import OwnEarlierCondition
 from dagster_ips.orchestration.automate.same_run_condition import SameRunCondition
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from dagster_ips.orchestration.watch.watched_tables import ByAsset, WatchedInputs, require_no_limits
+from dagster_ips.orchestration.watch.watched_tables import ByAsset, WatchedInputs, require_limits, require_no_limits
 
 
 class PendingCondition(BoundCondition):
@@ -98,10 +98,7 @@ def pending(*, min_bytes: int | None = None, max_wait: dt.timedelta | None = Non
         >>> (on_change() & ~AutomationCondition.any_deps_match(pending())).name
         'AND'
     """
-    if min_bytes is not None and min_bytes <= 0:
-        raise _never_waited_for(min_bytes=min_bytes)
-    if max_wait is not None and max_wait <= dt.timedelta(0):
-        raise _never_waited_for(max_wait=max_wait)
+    require_limits(min_bytes, max_wait, of="pending()")
     return PendingCondition(min_bytes=min_bytes, max_wait=max_wait)
 
 
@@ -253,9 +250,3 @@ def _of_asset_itself(condition: AutomationCondition[dg.AssetKey]) -> Iterator[Au
     yield condition
     for child in () if isinstance(condition, _OF_OTHERS) else condition.children:
         yield from _of_asset_itself(child)
-
-
-def _never_waited_for(**limit: object) -> DeclarationError:
-    ((parameter, value),) = limit.items()
-    problem = f"{parameter}={value} isn't a valid limit."
-    return DeclarationError(asset="pending()", problem=problem, remedy="Give a positive one, or leave it out.")

@@ -19,7 +19,7 @@ from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch.run_at_work import UNFINISHED
 from dagster_ips.orchestration.watch.tick_failures import said_of
-from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, require_no_limits
+from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, require_limits, require_no_limits
 
 CONSUMER_TAG = "dagster_ips/consumer"
 
@@ -79,6 +79,7 @@ def pending_sensor(  # noqa: PLR0913  # independent parameters
     if isinstance(assets, str):
         problem = f"its assets={assets!r} is a single string, so each letter would count as an asset."
         raise DeclarationError(asset=name, problem=problem, remedy=f"Write [{assets!r}].")
+    require_limits(min_bytes, max_wait, of=name)
     keys = frozenset(asset_key_of(each) for each in assets)
     attributes: dict[str, Any] = {
         "name": name,

@@ -14,6 +14,7 @@ from dagster_ips.core.valid_through import ALWAYS, period_begin
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.orchestration.automate.blocked_condition import as_plain, count_failures, retry_states
 from dagster_ips.orchestration.automate.conditions import with_parts
+from dagster_ips.orchestration.declare.argument_types import require_duration
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.watch.asset_completeness import Completeness, Tick
@@ -111,9 +112,11 @@ def valid_through(upstream: AssetName, *, every: dt.timedelta | None = None) -> 
         >>> (valid_through("playback_daily") & AutomationCondition.missing()).name
         'AND'
     """
-    if every is not None and every <= dt.timedelta(0):
-        problem = f"every={every} isn't a valid period."
-        raise DeclarationError(asset="valid_through()", problem=problem, remedy="Give a positive one, such as a day.")
+    if every is not None:
+        require_duration(every, "every", of="valid_through()")
+        if every <= dt.timedelta(0):
+            problem, remedy = f"every={every} isn't a valid period.", "Give a positive one, such as a day."
+            raise DeclarationError(asset="valid_through()", problem=problem, remedy=remedy)
     return ValidThroughCondition(asset_key_of(upstream), every)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace as changed
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
@@ -23,6 +23,7 @@ from dagster_ips.core.valid_through import EventTime
 from dagster_ips.core.write_mode import Append, ByQuery, Combine, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.exactly_once.capture.tracked_input import MAIN
+from dagster_ips.orchestration.declare.argument_types import is_whole_number, require_duration, require_text
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.spark.targets import TableDescription
 
@@ -68,6 +69,7 @@ def iceberg_asset(
     """
     key = asset_key_of(key)
     name = key.to_user_string()
+    require_duration(lateness, "lateness", of=name)
     metadata = {**attributes.pop("metadata", {}), TABLE_NAME: _table_name(name, table), OUTSIDE: True}
     if valid_through is None and lateness:
         problem = f"lateness={lateness} has no effect without the column of the events' times."
@@ -79,6 +81,7 @@ def iceberg_asset(
 
 
 def _event_time(asset: str, column: str, lateness: dt.timedelta) -> dict[str, Any]:
+    require_text(column, "valid_through", of=asset)
     if lateness < dt.timedelta(0) or (column == _ALWAYS and lateness):
         problem = f"lateness={lateness} isn't valid for events of {column!r}."
         raise DeclarationError(asset=asset, problem=problem, remedy="Leave it out, or give a positive one.")
@@ -142,8 +145,11 @@ def incremental(  # noqa: PLR0913  # independent parameters
         >>> incremental(ranges=["event_date"]).metadata["dagster_ips/incremental"]["ranges"]
         ['event_date']
     """
+    require_text(ref, "ref", of="incremental()")
+    if partition_column is not None:
+        require_text(partition_column, "partition_column", of="incremental()")
     declared = {
-        "ranges": _names(ranges, "ranges"),
+        "ranges": _names(ranges, "ranges", of="incremental()"),
         "ref": ref,
         "start": _start_text(start),
         "on_rollback": _one_of(OnRollback, on_rollback, "on_rollback").value,
@@ -187,6 +193,7 @@ def trusted(because: str, *, proof: bool = True) -> dict[str, Any]:
         >>> trusted(because="scores each play by a model")
         {'dagster_ips/trusted': {'because': 'scores each play by a model', 'proof': True}}
     """
+    require_text(because, "because", of="trusted()")
     if not because.strip():
         remedy = "Give a reason why its rows are right, for readers of the table."
         raise DeclarationError(asset="trusted()", problem="its reason is empty.", remedy=remedy)
@@ -257,8 +264,8 @@ def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> di
             "upstream, the row kept here may have to stay.",
             remedy="Use merge(on=...) with a frame built on affected(...).",
         )
-    keys = {"dedup_on": _names(dedup_on, "dedup_on"), "remove_on": _names(remove_on, "remove_on")}
-    return {WRITE: {"mode": "append", **keys}}
+    keys = {"dedup_on": dedup_on, "remove_on": remove_on}
+    return {WRITE: {"mode": "append", **{name: _names(key, name, of="append()") for name, key in keys.items()}}}
 
 
 def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
@@ -270,7 +277,7 @@ def merge(on: Sequence[str], latest_by: str | None = None) -> dict[str, Any]:
         >>> merge(on=["event_date", "account_id"])
         {'dagster_ips/write': {'mode': 'merge', 'on': ['event_date', 'account_id'], 'latest_by': None}}
     """
-    columns = _names(on, "on")
+    columns = _names(on, "on", of="merge()")
     if not columns:
         remedy = "Name the columns that identify a row, for example merge(on=['account_id'])."
         raise DeclarationError(asset="merge()", problem="it has no key column.", remedy=remedy)
@@ -306,7 +313,11 @@ def combine(
         >>> combine(on=["day"], aggregates={"plays": "count(*)"})["dagster_ips/write"]["aggregates"]
         {'plays': 'count(*)'}
     """
-    columns = _names(on, "on")
+    columns = _names(on, "on", of="combine()")
+    if not isinstance(aggregates, Mapping) or not all(isinstance(each, str) for each in aggregates.values()):
+        problem = f"aggregates={aggregates!r} doesn't give the SQL of each column."
+        remedy = "Map columns to aggregates in SQL: aggregates={'plays': 'count(*)'}."
+        raise DeclarationError(asset="combine()", problem=problem, remedy=remedy)
     declared = {
         "mode": "combine",
         "on": columns,
@@ -373,8 +384,8 @@ def table(
         'media.daily'
     """
     described = {
-        "partition_by": _names(partition_by, "partition_by"),
-        "sort_by": _names(sort_by, "sort_by"),
+        "partition_by": _names(partition_by, "partition_by", of="table()"),
+        "sort_by": _names(sort_by, "sort_by", of="table()"),
         "properties": {name: _property_text(value) for name, value in (properties or {}).items()},
     }
     return {TABLE: described} | ({TABLE_NAME: _table_name("table()", name)} if name else {})
@@ -387,6 +398,7 @@ def target_lag(longest: dt.timedelta) -> dict[str, Any]:
         >>> merge(on=["account"]) | target_lag(dt.timedelta(minutes=10))
         {'dagster_ips/write': {...}, 'dagster_ips/target_lag_seconds': 600.0}
     """
+    require_duration(longest, "longest", of="target_lag()")
     if longest < dt.timedelta(0):
         problem = f"{longest} isn't a valid lag."
         raise DeclarationError(
@@ -485,7 +497,10 @@ def _property_text(value: str | float) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _table_name(asset: str, name: str) -> str:
+def _table_name(asset: str, name: object) -> str:
+    if not isinstance(name, str):
+        problem = f"its table's name {name!r} isn't text."
+        raise DeclarationError(asset=asset, problem=problem, remedy='Write it as in SQL: "media.playback".')
     try:
         parts = parts_of(name)
     except ValueError as error:
@@ -514,7 +529,7 @@ def _one_of(kind: type[_Policy], value: str, parameter: str) -> _Policy:
 
 
 def _limit(value: object, parameter: str) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+    if value is None or (is_whole_number(value) and value > 0):
         return value
     problem = f"{parameter}={value!r} isn't a valid number of {parameter.removeprefix('max_')} for a run."
     raise DeclarationError(
@@ -535,13 +550,15 @@ def _start_text(start: str | int) -> str:
     return str(start)
 
 
-def _names(columns: Sequence[str], parameter: str) -> list[str]:
+def _names(columns: object, parameter: str, *, of: str) -> list[str]:
     if isinstance(columns, Mapping):
         problem = f"{parameter} is a declaration, and not the names of columns."
-        raise DeclarationError(
-            asset=parameter, problem=problem, remedy='Join declarations by |: append() | table("...").'
-        )
+        raise DeclarationError(asset=of, problem=problem, remedy='Join declarations by |: append() | table("...").')
     if isinstance(columns, str):
         problem = f"{parameter}={columns!r} is a single string, so each letter would count as a column."
-        raise DeclarationError(asset=parameter, problem=problem, remedy=f"Write {parameter}=[{columns!r}].")
-    return list(columns)
+        raise DeclarationError(asset=of, problem=problem, remedy=f"Write {parameter}=[{columns!r}].")
+    found = list(columns) if isinstance(columns, Iterable) else None
+    if found is None or not all(isinstance(each, str) for each in found):
+        problem = f"{parameter}={columns!r} isn't a list of columns' names."
+        raise DeclarationError(asset=of, problem=problem, remedy=f'Write {parameter}=["..."].')
+    return found

@@ -69,25 +69,35 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
             _require_folder(folder)
         properties, spark = _resolved(self.properties), _resolved(self.spark_properties)
         name, location = setting(self.name), setting(self.icdc_location)
+        if location is not None:
+            _require_location(location)
         return _open(name, folder, properties, spark, patience_seconds, location)
 
     def require_place(self) -> None:
         """Fail unless it is clear where the catalog is, as far as that is known before environment variables are.
 
         Raises:
-            DeclarationError: it has neither ``folder`` nor ``properties``, or both; or tables can't be in its folder.
+            DeclarationError: it has neither ``folder`` nor ``properties``, or both; or tables can't be in its folder,
+                or those of captures at its ``icdc_location``.
         """
         if (self.folder is None) == (not self.properties):
             remedy = "Give IcebergCatalog either folder=... or properties=..., not both."
             raise DeclarationError(asset="IcebergCatalog", problem="it is unclear where the catalog is.", remedy=remedy)
         if self.folder is not None and not isinstance(self.folder, dg.EnvVar):
             _require_folder(self.folder)
+        if self.icdc_location is not None and not isinstance(self.icdc_location, dg.EnvVar):
+            _require_location(self.icdc_location)
 
     def name_of(self, table: str) -> tuple[object, ...]:
         """A name of ``table`` that is unique across catalogs. Glue and Hive ignore case."""
-        is_caseless = str(self.properties.get("type", "")).lower() in ("glue", "hive")
+        is_caseless = _known(self.properties.get("type", "")).lower() in ("glue", "hive")
         where = (self.name, self.folder, *sorted(self.properties.items()))
         return (*where, table.lower() if is_caseless else table)
+
+    @property
+    def shown_name(self) -> str:
+        """Its name for people; if that is an environment variable that isn't set, the variable's name."""
+        return _known(self.name)
 
     def spark_config(self) -> dict[str, str]:
         """What a Spark session needs for this catalog, jars included, except secrets.
@@ -129,6 +139,11 @@ def setting(value: _Setting) -> _Setting:
     return found
 
 
+def _known(value: str) -> str:
+    """A setting as far as it is known: of an environment variable that isn't set, the variable's name."""
+    return value.get_value(value.env_var_name) or "" if isinstance(value, dg.EnvVar) else value
+
+
 def _resolved(properties: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key, setting(value)) for key, value in properties.items()))
 
@@ -144,6 +159,15 @@ def _require_folder(folder: str) -> None:
     if {"#", "?"} & set(str(path := Path(folder).absolute())):
         problem = f"its folder {path} contains # or ?, from where on PyIceberg ignores a path."
         raise DeclarationError(asset="IcebergCatalog", problem=problem, remedy="Give it another folder.")
+
+
+def _require_location(location: str) -> None:
+    if not re.match(r"/|[a-z][a-z0-9+.-]*:/", location, re.IGNORECASE):
+        raise DeclarationError(
+            asset="IcebergCatalog",
+            problem=f"its icdc_location {location!r} is a relative path, which is another folder for each process.",
+            remedy="Give an absolute one, such as /data/icdc or s3://ours/icdc.",
+        )
 
 
 @lru_cache(maxsize=32)

@@ -165,8 +165,8 @@ def _refuse(key: dg.AssetKey, problem: str, remedy: str) -> NoReturn:
 
 
 def _require_share(sample: float, asset: str) -> None:
-    if not 0 < sample <= 1:
-        problem = f"its proof can't use sample={sample}."
+    if not (isinstance(sample, int | float) and 0 < sample <= 1):
+        problem = f"its proof can't use sample={sample!r}."
         raise DeclarationError(asset=asset, problem=problem, remedy="Give a sample above 0 and up to 1, such as 0.01.")
 
 

@@ -20,6 +20,7 @@ from dagster_ips.exactly_once.publish.input_change import Frame, InputChange
 from dagster_ips.exactly_once.publish.result_publication import create_target, order_new_target
 from dagster_ips.exactly_once.publish.statement_block import Block, block
 from dagster_ips.iceberg import code_stamps
+from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.declare.consumers import Consumer, MetadataByKey, capturing_consumers
 from dagster_ips.orchestration.declare.declarations import description_of
 from dagster_ips.orchestration.platform.staged_run import staged_run
@@ -123,7 +124,7 @@ class OwnSql:
 @contextlib.contextmanager
 def capture(
     context: dg.AssetExecutionContext | dg.OpExecutionContext,
-    *upstreams: str,
+    *upstreams: AssetName,
     writes: str | None = None,
     columns: str | None = None,
 ) -> Iterator[OwnSql]:
@@ -225,15 +226,16 @@ def _consumer(context: Running, metadata: MetadataByKey, writes: str | None) -> 
     return manager, found[0]
 
 
-def _require_declared(consumer: Consumer, upstreams: tuple[str, ...]) -> None:
+def _require_declared(consumer: Consumer, upstreams: tuple[AssetName, ...]) -> None:
     """Refuse other upstreams than those declared.
 
     Changes of an upstream that isn't captured would stay pending; one that isn't declared has no table and no policies.
     """
-    if upstreams and set(upstreams) != set(consumer.inputs):
+    named = dict.fromkeys(asset_key_of(each).to_user_string() for each in upstreams)
+    if named and named.keys() != consumer.inputs.keys():
         raise DeclarationError(
             asset=consumer.name,
-            problem=f"it captures {', '.join(upstreams)}, but declares {', '.join(consumer.inputs)}.",
+            problem=f"it captures {', '.join(named)}, but declares {', '.join(consumer.inputs)}.",
             remedy="Declare captured upstreams with deps=[incremental_dep(...)], and capture all of them in one block.",
         )
 

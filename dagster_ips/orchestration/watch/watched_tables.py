@@ -24,6 +24,7 @@ from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import taken_back, target_history
 from dagster_ips.iceberg.storage import Storage
+from dagster_ips.orchestration.declare.argument_types import is_whole_number, require_duration
 from dagster_ips.orchestration.declare.consumers import Consumer
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.resources import IcebergCatalog
@@ -280,6 +281,21 @@ def _is_unexpected(state: EdgeState, target: TableMetadata) -> bool:
     if mark is None or mark.snapshot_id == target.head_snapshot_id():
         return False
     return not target.predates(mark) and unexpected_change(state, target_history(target, state.edge)) is not None
+
+
+def require_limits(min_bytes: object, max_wait: dt.timedelta | None, *, of: str) -> None:
+    """Fail unless the limits on a backlog can be reached: each is positive, or None.
+
+    Raises:
+        DeclarationError: one can't be.
+    """
+    remedy = "Give a positive one, or leave it out."
+    if min_bytes is not None and not (is_whole_number(min_bytes) and min_bytes > 0):
+        raise DeclarationError(asset=of, problem=f"min_bytes={min_bytes!r} isn't a valid limit.", remedy=remedy)
+    if max_wait is not None:
+        require_duration(max_wait, "max_wait", of=of)
+        if max_wait <= dt.timedelta(0):
+            raise DeclarationError(asset=of, problem=f"max_wait={max_wait} isn't a valid limit.", remedy=remedy)
 
 
 def require_no_limits(watched: WatchedInputs, *limits: object) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError
+from dagster_ips.orchestration.declare.consumers import capturing_consumers
+from dagster_ips.orchestration.run import own_sql
 
 
 def loaded(assets: Sequence[Any], **more: Any) -> dg.Definitions:  # noqa: ANN401  # of many types
@@ -41,6 +43,17 @@ NAMES = {
     "key": (dg.AssetKey(["media", "playback"]), dg.AssetKey(["media", "daily"])),
     "definition": (PLAYBACK, DAILY),
 }
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_capture_takes_its_upstream_by_each_of_its_names(names: tuple[Any, Any]) -> None:
+    @dg.asset(deps=[ips.incremental_dep(PLAYBACK)])
+    def copy() -> None: ...
+
+    (consumer,) = capturing_consumers(copy, {copy.key: {}}, "media")
+    own_sql._require_declared(consumer, (names[0],))
+    with pytest.raises(DeclarationError, match="it captures media/daily, but declares media/playback"):
+        own_sql._require_declared(consumer, (names[1],))
 
 
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)

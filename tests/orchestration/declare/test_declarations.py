@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
+from unittest.mock import Mock
 
 import dagster as dg
 import pyarrow as pa
@@ -115,3 +117,34 @@ def test_an_annotation_that_an_incremental_input_cannot_have_is_refused_when_def
 def test_merge_refuses_several_columns_that_would_decide_between_rows() -> None:
     with pytest.raises(DeclarationError, match=r"latest_by=\['ts'\] isn't the name of a column"):
         ips.merge(on=["id"], latest_by=["ts"])  # type: ignore[arg-type]  # what is refused
+
+
+@pytest.mark.parametrize(
+    ("declare", "says"),
+    [
+        (lambda: ips.target_lag(600), r"longest=600 isn't a duration\. Give a datetime\.timedelta"),
+        (lambda: ips.iceberg_asset("a", table="m.a", valid_through="day", lateness=6), "lateness=6 isn't a duration"),
+        (lambda: ips.iceberg_asset("a", table="m.a", valid_through=True), "valid_through=True isn't text"),
+        (lambda: ips.iceberg_asset("a", table=["m", "a"]), r"its table's name \['m', 'a'\] isn't text"),
+        (lambda: ips.valid_through("a", every=86_400), "every=86400 isn't a duration"),
+        (lambda: ips.on_change(max_wait=600), "max_wait=600 isn't a duration"),
+        (lambda: ips.on_change(min_bytes="50MB"), "min_bytes='50MB' isn't a valid limit"),
+        (lambda: ips.pending_sensor("hourly", ["a"], max_wait=600), "max_wait=600 isn't a duration"),
+        (lambda: ips.pending_sensor("hourly", ["a"], min_bytes=0), "min_bytes=0 isn't a valid limit"),
+        (lambda: ips.incremental(ref=7), "ref=7 isn't text"),
+        (lambda: ips.incremental(partition_column=["day"]), r"partition_column=\['day'\] isn't text"),
+        (lambda: ips.incremental(ranges=None), r"ranges=None isn't a list of columns' names\. Write ranges="),
+        (lambda: ips.append(dedup_on="id"), r"^append\(\): dedup_on='id' is a single string"),
+        (lambda: ips.append(ips.table("m.a")), r"^append\(\): dedup_on is a declaration"),
+        (lambda: ips.merge(on=[3]), r"on=\[3\] isn't a list of columns' names"),
+        (lambda: ips.combine(on=["day"], aggregates=["count(*)"]), r"SQL of each column\. Map columns to aggregates"),
+        (lambda: ips.combine(on=["day"], aggregates={"n": None}), "doesn't give the SQL of each column"),
+        (lambda: ips.trusted(None), "because=None isn't text"),
+        (lambda: ips.proof("a", sample="1%"), "can't use sample='1%'"),
+        (lambda: ips.affected(Mock(spec=ips.IcdcView), "a", by=3, on="d"), r"given a int.* Declare both inputs"),
+        (lambda: ips.with_incremental([]), r"it was given a list\. Pass it a Definitions"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_refused_where_it_is_given(declare: Callable[[], object], says: str) -> None:
+    with pytest.raises(DeclarationError, match=says):
+        declare()

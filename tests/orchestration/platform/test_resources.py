@@ -53,12 +53,45 @@ def test_commands_start_spark_with_the_values_of_environment_variables(monkeypat
         spark.server_options()
 
 
+def test_a_catalog_whose_name_and_type_come_from_variables_is_known_before_dagster_resolves_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    properties = {"type": dg.EnvVar("CATALOG_TYPE"), "uri": dg.EnvVar("CATALOG_URI")}
+    catalog = ips.IcebergCatalog(name=dg.EnvVar("CATALOG_NAME"), properties=properties)
+    assert catalog.shown_name == "CATALOG_NAME"
+    assert catalog.name_of("media.Playback") == catalog.name_of("media.Playback") != catalog.name_of("media.playback")
+    monkeypatch.setenv("CATALOG_NAME", "prod")
+    monkeypatch.setenv("CATALOG_TYPE", "glue")
+    assert catalog.shown_name == "prod"
+    assert catalog.name_of("media.Playback") == catalog.name_of("media.playback")
+
+
 @pytest.mark.parametrize("given", ["properties", "spark_properties"])
 def test_a_property_from_a_variable_that_is_not_set_is_an_error_where_dagster_does_not_resolve_it(given: str) -> None:
     settings = {"properties": {"type": "rest", "uri": ADDRESS}}
     settings[given] = {**settings.get(given, {}), "token": dg.EnvVar("NOT_SET")}
     with pytest.raises(DeclarationError, match=r"NOT_SET.* isn't set"):
         ips.IcebergCatalog(**settings).open_for_ticks()
+
+
+@pytest.mark.parametrize("location", ["icdc", "~/icdc", ""])
+def test_a_relative_place_for_icdc_tables_is_refused(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DeclarationError, match=r"icdc_location .* is a relative path"):
+        ips.IcebergCatalog(folder="/lake", icdc_location=location).require_place()
+    monkeypatch.setenv("ICDC", location)
+    with pytest.raises(DeclarationError, match=r"icdc_location .* is a relative path"):
+        ips.IcebergCatalog(folder="/lake", icdc_location=dg.EnvVar("ICDC")).open()
+    for place in ("/icdc", "file:///icdc", "s3://ours/icdc"):
+        ips.IcebergCatalog(folder="/lake", icdc_location=place).require_place()
+
+
+@pytest.mark.parametrize("setting", ["default_namespace", "icdc_namespace"])
+def test_a_namespace_that_cannot_be_read_is_refused_when_definitions_load(setting: str) -> None:
+    manager = ips.IcdcIOManager(
+        catalog=ips.IcebergCatalog(folder="/lake"), spark=ips.LocalSparkConnect(), **{setting: "media."}
+    )
+    with pytest.raises(DeclarationError, match=rf"^IcdcIOManager: its {setting} can't be read: 'media\.' has an empty"):
+        ips.with_incremental(dg.Definitions(resources={"io_manager": manager}))
 
 
 @pytest.mark.parametrize("resource", [ips.IcebergCatalog, ips.LocalSparkConnect, ips.IcdcIOManager])
