@@ -339,7 +339,10 @@ class Publisher:
         states = self.store.get_many(capture.edge for capture in partitions)
         for capture in partitions:
             if states[capture.edge].is_beyond(capture):
-                problem = f"something else was consumed of {capture.edge}, or all of it is to be, since this run began"
+                problem = (
+                    f"since this run began, another run has consumed later changes of {capture.edge}, or it was marked "
+                    "to be recomputed"
+                )
                 raise PublishError(table=table, branch=self.catalog.branch or "main", problem=problem)
 
     def adopt(self, superseded: Sequence[tuple[Capture, TargetHistory]]) -> None:
