@@ -84,6 +84,10 @@ class Interrupted(Backfills):
         self.cascade = Cascade()
         self.delete(DAYS[0], "b")
         self.the_sensor_looks()
+        self.publication_is_killed(backfill)
+
+    def publication_is_killed(self, backfill: Backfill) -> None:
+        """It has published what is staged, and nothing else."""
         head = self.target.head_snapshot_id(staged_branch(backfill.id))
         assert head is not None
         self.lake.client.load_table(TARGET).manage_snapshots().set_current_snapshot(head).commit()
@@ -124,6 +128,26 @@ def test_a_row_that_is_gone_is_not_kept_if_a_run_comes_before_the_backfill_is_ca
     monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
     StagedBackfill(lives.lineage, backfill.record).discard()
     assert key in lives.pending()
+    lives.all_that_waits_is_run()
+
+
+def test_a_run_that_comes_before_the_backfill_is_cancelled_is_enough_if_no_row_is_gone(
+    lives: Interrupted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, backfill = lives.launched_or_staged(is_staged=True)
+    lives.rows_come([(DAYS[0], "b")])
+    lives.capture_staged(key)
+    lives.cascade = Cascade((backfill.id,))
+    lives.a_staged_run_writes()
+    lives.cascade = Cascade()
+    lives.rows_come([(DAYS[1], "a")])
+    lives.the_sensor_looks()
+    lives.publication_is_killed(backfill)
+    lives.rows_come([(DAYS[0], "c")])
+    lives.run_of([key])
+    monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
+    StagedBackfill(lives.lineage, backfill.record).discard()
+    assert key not in lives.pending()
     lives.all_that_waits_is_run()
 
 

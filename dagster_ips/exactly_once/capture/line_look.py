@@ -389,6 +389,18 @@ def keys_since(
     return _keys_of(files, files_in(storage, source, found, ancestry.head).changes.touched)
 
 
+def keys_gone_since(
+    storage: Storage, source: TableMetadata, tracked: TrackedInput, since: Watermark
+) -> frozenset[str] | None:
+    """As ``keys_since``, but only of rows that went; after a rollback, of all."""
+    slicing, ancestry = tracked.known_slicing, source.ancestry(tracked.ref)
+    found = readable_interval(storage, source, since, ancestry)
+    if ancestry.head is None or found is None or found.abandoned:
+        return keys_since(storage, source, tracked, since)
+    changes = files_in(storage, source, found, ancestry.head).changes
+    return _keys_of(FileKeys(storage, source, slicing), (*changes.removed, *changes.hidden))
+
+
 def keys_changed(
     storage: Storage, source: TableMetadata, slicing: Slicing, *, since: Watermark
 ) -> Mapping[str, int] | None:

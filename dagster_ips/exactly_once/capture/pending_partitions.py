@@ -15,6 +15,7 @@ from dagster_ips.core.touched import LineState, Touched, before_all, first_of, r
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.line_look import (
     as_divided_now,
+    keys_gone_since,
     keys_since,
     known_line,
     known_of,
@@ -128,31 +129,33 @@ class PartitionWatch:
         has changed after what they hold.
         """
         slicing, line = tracked.known_slicing, self._line(tracked)
-        overtaken: dict[Watermark, dict[str, EdgeState]] = {}
+        overtaken: dict[tuple[Watermark, bool], dict[str, EdgeState]] = {}
         for key, state in self._states(line, slicing, frozenset(partitions)).items():
             to = state.committed
             if to is None:
                 continue
             read = published.get(key, to)
-            if read == to:
+            if has_gone_on := read != to:
+                is_missed = not (keeps_results or self._is_computed_anew(state, read))
+            else:
                 # If it is read from there anyway, nothing is missed.
                 is_missed = line.start_of(state, slicing.taken_by(key)) != to
-            else:
-                is_missed = not (keeps_results or self._is_computed_anew(state, read))
             if is_missed and _has_passed(line, read):
-                overtaken.setdefault(read, {})[key] = state
+                overtaken.setdefault((read, has_gone_on), {})[key] = state
         # If the last look's snapshot was rolled back, older ones may have been read after that look.
         is_there = line.scanned is not None and source.ancestry(tracked.ref).find(line.scanned.snapshot_id) is not None
         missed: list[EdgeState] = []
-        for to, states in overtaken.items():
-            changed = keys_since(self.storage, source, tracked, to) if is_there else None
+        for (to, has_gone_on), states in overtaken.items():
+            # The run that has gone on has read all that came and is still there.
+            find = keys_gone_since if has_gone_on else keys_since
+            changed = find(self.storage, source, tracked, to) if is_there else None
             # One that is pending although nothing changed has read, after a rollback, the rows that a later look found.
             keys = [
                 key
                 for key, state in states.items()
                 if changed is None
                 or not changed.isdisjoint(slicing.taken_by(key))
-                or line.is_pending(state, slicing.taken_by(key))
+                or (not has_gone_on and line.is_pending(state, slicing.taken_by(key)))
             ]
             missed += [states[key] for key in keys]
             since = to if keeps_results else line.scanned
