@@ -131,10 +131,10 @@ def _require_definitions(definitions: object) -> None:
 
 
 def _require_short_wait(wait_seconds: float) -> None:
-    if not 0 <= wait_seconds < _LONGEST_WAIT_SECONDS:
+    if not (isinstance(wait_seconds, int | float) and 0 <= wait_seconds < _LONGEST_WAIT_SECONDS):
         raise DeclarationError(
             asset="with_incremental",
-            problem=f"wait_seconds={wait_seconds} is out of range: all other sensors wait that long, too.",
+            problem=f"wait_seconds={wait_seconds!r} is out of range: all other sensors wait that long, too.",
             remedy=f"Give at least 0 and less than {_LONGEST_WAIT_SECONDS}; 4 fits the interval of Dagster's daemon.",
         )
 

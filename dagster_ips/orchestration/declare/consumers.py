@@ -16,7 +16,7 @@ from dagster_ips.core.code_of_rows import FROM_A_START, UNDECLARED, Maker
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.history_place import Everywhere
 from dagster_ips.core.partition_keys import Slicing
-from dagster_ips.core.policy import OnRemoved
+from dagster_ips.core.policy import OnRemoved, OnUnmapped
 from dagster_ips.core.write_mode import Append, ByQuery, Combine, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
 from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
@@ -158,6 +158,8 @@ def _reading(
                 "Leave out partition_mapping and filter the rows; or declare partitions_def.",
             )
         declared = plain(_inputs(assets)[name].metadata[INCREMENTAL])
+        if not is_partitioned:
+            _require_nothing_of_partitions(key, name, declared)
         # An input of several tables isn't split between files: some tables might be inside a split and others not.
         cut_by = write_mode if len(step) == 1 else None
         inputs[name] = _tracked(upstream, declared, cut_by, metadata, default_namespace)
@@ -546,6 +548,16 @@ def _require_plain_partitions(key: dg.AssetKey, write_mode: WriteMode | None, me
             key,
             f"overwrite_partitions needs a table partitioned by plain columns, not by {list(columns)}.",
             'Declare them: overwrite_partitions() | table(partition_by=["event_date"]).',
+        )
+
+
+def _require_nothing_of_partitions(key: dg.AssetKey, name: str, declared: Mapping[str, Any]) -> None:
+    usual = {"partition_column": None, "on_unmapped": OnUnmapped.ERROR}
+    if without_effect := [f"{each}={declared[each]!r}" for each, value in usual.items() if declared[each] != value]:
+        _refuse(
+            key,
+            f"its input {name} has {without_effect[0]}, which has no effect, because the asset isn't partitioned.",
+            "Leave it out; or declare partitions_def.",
         )
 
 

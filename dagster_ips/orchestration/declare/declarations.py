@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace as changed
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import dagster as dg
@@ -314,7 +315,7 @@ def combine(
         {'plays': 'count(*)'}
     """
     columns = _names(on, "on", of="combine()")
-    if not isinstance(aggregates, Mapping) or not all(isinstance(each, str) for each in aggregates.values()):
+    if not isinstance(aggregates, Mapping) or not all(isinstance(each, str) for each in chain(*aggregates.items())):
         problem = f"aggregates={aggregates!r} doesn't give the SQL of each column."
         remedy = "Map columns to aggregates in SQL: aggregates={'plays': 'count(*)'}."
         raise DeclarationError(asset="combine()", problem=problem, remedy=remedy)
@@ -383,12 +384,17 @@ def table(
         >>> table("media.daily", partition_by=["event_date"])["dagster/table_name"]
         'media.daily'
     """
+    if not isinstance(properties or {}, Mapping) or any(
+        not isinstance(each, str | int | float) for each in (properties or {}).values()
+    ):
+        problem = f"properties={properties!r} doesn't give the text, number or boolean of each property."
+        raise DeclarationError(asset="table()", problem=problem, remedy='Write {"format-version": 2}, for example.')
     described = {
         "partition_by": _names(partition_by, "partition_by", of="table()"),
         "sort_by": _names(sort_by, "sort_by", of="table()"),
         "properties": {name: _property_text(value) for name, value in (properties or {}).items()},
     }
-    return {TABLE: described} | ({TABLE_NAME: _table_name("table()", name)} if name else {})
+    return {TABLE: described} | ({} if name is None else {TABLE_NAME: _table_name("table()", name)})
 
 
 def target_lag(longest: dt.timedelta) -> dict[str, Any]:

@@ -183,6 +183,10 @@ def _table(upstreams: Sequence[dg.AssetKey], foreseen: Iterable[ForeseenStep]) -
 
 
 def _read(asset: str, sql: str | Path) -> query_text.Query:
+    given: object = sql
+    if not isinstance(given, str | Path):
+        problem, remedy = f"its query is {given!r}.", "Give the SELECT as text, or the Path of a file that contains it."
+        raise DeclarationError(asset=asset, problem=problem, remedy=remedy)
     try:
         # Editors on Windows may begin a file with a mark that is no part of its text.
         return query_text.read(sql if isinstance(sql, str) else sql.read_text("utf-8-sig"))
@@ -194,10 +198,13 @@ def _read(asset: str, sql: str | Path) -> query_text.Query:
             "Path(__file__).with_name(...).",
         ) from None
     except query_text.RefusedQueryError as error:
+        is_file = isinstance(sql, str) and sql.lower().endswith(".sql")
         raise DeclarationError(
             asset=asset,
             problem=f"its query can't be maintained: {error}.",
-            remedy="Change the query, or write an @dg.asset that computes it in each run.",
+            remedy=f"To give a file, pass a Path: Path(__file__).with_name({sql!r})."
+            if is_file
+            else "Change the query, or write an @dg.asset that computes it in each run.",
         ) from None
 
 
@@ -222,6 +229,10 @@ def _require_unpartitioned(asset: str, attributes: Mapping[str, Any]) -> None:
 
 def _upstreams(asset: str, tables: Sequence[tuple[str, ...]], sources: Mapping[str, AssetName]) -> list[dg.AssetKey]:
     """The asset key of each of the query's ``tables``: its name's parts, unless ``sources`` gives another."""
+    mapped: object = sources
+    if not isinstance(mapped, Mapping):
+        problem = f"sources={mapped!r} doesn't map the query's names to asset keys."
+        raise DeclarationError(asset=asset, problem=problem, remedy='Write sources={"name in the query": "key"}.')
     given = {name.lower(): asset_key_of(key) for name, key in sources.items()}
     named = [name_of(parts).lower() for parts in tables]
     if unknown := sorted(given.keys() - set(named)):

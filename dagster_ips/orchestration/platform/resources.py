@@ -69,12 +69,13 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
             _require_folder(folder)
         properties, spark = _resolved(self.properties), _resolved(self.spark_properties)
         name, location = setting(self.name), setting(self.icdc_location)
+        _require_name(name)
         if location is not None:
             _require_location(location)
         return _open(name, folder, properties, spark, patience_seconds, location)
 
     def require_place(self) -> None:
-        """Fail unless it is clear where the catalog is, as far as that is known before environment variables are.
+        """Fail unless the catalog can have its name and place, as far as they are known before environment variables.
 
         Raises:
             DeclarationError: it has neither ``folder`` nor ``properties``, or both; or tables can't be in its folder,
@@ -83,6 +84,8 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         if (self.folder is None) == (not self.properties):
             remedy = "Give IcebergCatalog either folder=... or properties=..., not both."
             raise DeclarationError(asset="IcebergCatalog", problem="it is unclear where the catalog is.", remedy=remedy)
+        if not isinstance(self.name, dg.EnvVar):
+            _require_name(self.name)
         if self.folder is not None and not isinstance(self.folder, dg.EnvVar):
             _require_folder(self.folder)
         if self.icdc_location is not None and not isinstance(self.icdc_location, dg.EnvVar):
@@ -146,6 +149,12 @@ def _known(value: str) -> str:
 
 def _resolved(properties: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key, setting(value)) for key, value in properties.items()))
+
+
+def _require_name(name: str) -> None:
+    if not name or "." in name:
+        problem = f"its name {name!r} can't be that of a catalog in Spark, where a dot ends a name."
+        raise DeclarationError(asset="IcebergCatalog", problem=problem, remedy="Give it a name without a dot.")
 
 
 def _require_folder(folder: str) -> None:

@@ -139,6 +139,14 @@ def test_merge_refuses_several_columns_that_would_decide_between_rows() -> None:
         (lambda: ips.merge(on=[3]), r"on=\[3\] isn't a list of columns' names"),
         (lambda: ips.combine(on=["day"], aggregates=["count(*)"]), r"SQL of each column\. Map columns to aggregates"),
         (lambda: ips.combine(on=["day"], aggregates={"n": None}), "doesn't give the SQL of each column"),
+        (lambda: ips.combine(on=["day"], aggregates={3: "count(*)"}), "doesn't give the SQL of each column"),
+        (lambda: ips.table("m.a", properties=["format-version"]), r"^table\(\): properties=.* doesn't give the text"),
+        (lambda: ips.table("m.a", properties={"owner": None}), "doesn't give the text, number or boolean"),
+        (lambda: ips.table(""), "its table's name can't be read"),
+        (lambda: ips.sql_asset("a", None), "its query is None"),
+        (lambda: ips.sql_asset("a", "a.sql"), r"To give a file, pass a Path: Path\(__file__\)\.with_name\('a\.sql'\)"),
+        (lambda: ips.sql_asset("a", "SELECT * FROM b", sources=["b"]), "doesn't map the query's names to asset keys"),
+        (lambda: ips.with_incremental(dg.Definitions(), wait_seconds="4"), "wait_seconds='4' is out of range"),
         (lambda: ips.trusted(None), "because=None isn't text"),
         (lambda: ips.proof("a", sample="1%"), "can't use sample='1%'"),
         (lambda: ips.affected(Mock(spec=ips.IcdcView), "a", by=3, on="d"), r"given a int.* Declare both inputs"),
@@ -148,3 +156,18 @@ def test_merge_refuses_several_columns_that_would_decide_between_rows() -> None:
 def test_an_argument_of_the_wrong_type_is_refused_where_it_is_given(declare: Callable[[], object], says: str) -> None:
     with pytest.raises(DeclarationError, match=says):
         declare()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"partition_column": "day"}, "has partition_column='day', which has no effect"),
+        ({"on_unmapped": "ignore"}, "has on_unmapped='ignore', which has no effect"),
+    ],
+)
+def test_what_only_partitions_need_is_refused_without_partitions(more: dict[str, str], says: str) -> None:
+    @dg.asset(ins={"playback": ips.incremental(**more)}, metadata=ips.append())  # type: ignore[arg-type]  # all are text
+    def daily(playback: ips.IcdcView) -> DataFrame: ...
+
+    with pytest.raises(DeclarationError, match=says):
+        consumers_of(daily, {daily.key: daily.metadata_by_key[daily.key]}, "default")

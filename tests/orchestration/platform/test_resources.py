@@ -74,6 +74,15 @@ def test_a_property_from_a_variable_that_is_not_set_is_an_error_where_dagster_do
         ips.IcebergCatalog(**settings).open_for_ticks()
 
 
+@pytest.mark.parametrize("name", ["", "prod.eu"])
+def test_a_name_that_no_catalog_has_in_spark_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DeclarationError, match="can't be that of a catalog in Spark"):
+        ips.IcebergCatalog(name=name, folder="/lake").require_place()
+    monkeypatch.setenv("CATALOG_NAME", name)
+    with pytest.raises(DeclarationError, match="can't be that of a catalog in Spark"):
+        ips.IcebergCatalog(name=dg.EnvVar("CATALOG_NAME"), folder="/lake").open()
+
+
 @pytest.mark.parametrize("location", ["icdc", "~/icdc", ""])
 def test_a_relative_place_for_icdc_tables_is_refused(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeclarationError, match=r"icdc_location .* is a relative path"):
