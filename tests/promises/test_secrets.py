@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import logging
+import sqlite3
 import threading
 import traceback
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,10 +89,42 @@ def require_folder_clean(folder: Path) -> None:
     assert files
     for file in files:
         require_clean(str(file), file.read_bytes())
+        if file.suffix == ".db":
+            require_clean(f"compressed values of {file}", *compressed_values(file))
+
+
+def compressed_values(database: Path) -> Iterator[bytes]:
+    """What Dagster stores in a form that doesn't show it, such as snapshots of jobs with their resources' settings."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (table,) in tables:
+            for row in connection.execute(f'SELECT * FROM "{table}"'):
+                for value in row:
+                    with contextlib.suppress(zlib.error, TypeError):
+                        yield zlib.decompress(value)
 
 
 def all_of(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)) + repr(error) + str(vars(error))
+
+
+def test_what_dagster_stores_of_a_job_is_searched(tmp_path: Path) -> None:
+    """A setting that Dagster does store is found."""
+
+    class Server(dg.ConfigurableResource):
+        token: str
+
+    @dg.op(required_resource_keys={"server"})
+    def work() -> None: ...
+
+    @dg.job(resource_defs={"server": Server(token=TOKEN)})
+    def job() -> None:
+        work()
+
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        job.execute_in_process(instance=instance)
+    with pytest.raises(AssertionError, match="compressed values"):
+        require_folder_clean(tmp_path)
 
 
 def test_a_successful_run_leaves_no_secret_anywhere(  # noqa: PLR0913, PLR0917  # each is a fixture
