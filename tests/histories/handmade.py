@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dagster_ips.iceberg.storage import Storage
+from tests.histories.avro_schemas import LIST_SCHEMA, Json, entry_schema
 from tests.histories.table import Field, HistoryTable, path_of
 
-Json = dict[str, Any]
 _FILE_PATH, _POS = 2147483546, 2147483545  # field ids reserved by the spec for position delete files
 _EXISTING, _ADDED, _DELETED = 0, 1, 2
 _UNPARTITIONED = {"type": "record", "name": "r102", "fields": []}
@@ -152,7 +152,7 @@ def _commit_deletes(  # noqa: PLR0913  # the parts of a delete file
         "content": "deletes",
     }
     entry = {"status": _ADDED, "snapshot_id": snapshot_id, "data_file": file}
-    _write(table, manifest, _entry_schema(partition_schema), [entry], header)
+    _write(table, manifest, entry_schema(partition_schema), [entry], header)
     added = {
         "manifest_path": manifest,
         "manifest_length": files.size(manifest, table=table.name),
@@ -170,7 +170,7 @@ def _commit_deletes(  # noqa: PLR0913  # the parts of a delete file
     }
     manifest_list = f"{raw['location']}/metadata/snap-{snapshot_id}-1-{uuid.uuid4()}.avro"
     entries = [*_rows_of(files, head), added]
-    _write(table, manifest_list, _LIST_SCHEMA, entries, {"format-version": str(raw["format-version"])})
+    _write(table, manifest_list, LIST_SCHEMA, entries, {"format-version": str(raw["format-version"])})
     snapshot = {
         "snapshot-id": snapshot_id,
         "parent-snapshot-id": head["snapshot-id"],
@@ -260,73 +260,3 @@ def _write(
 
 def _arrow(name: str, kind: pa.DataType, field_id: int) -> pa.Field:
     return pa.field(name, kind, metadata={"PARQUET:field_id": str(field_id)})
-
-
-def _field(field_id: int, name: str, kind: Any, *, required: bool = False) -> Json:  # noqa: ANN401  # an Avro type
-    if required:
-        return {"name": name, "type": kind, "field-id": field_id}
-    return {"name": name, "type": ["null", kind], "default": None, "field-id": field_id}
-
-
-def _bounds(key_id: int, value_id: int) -> Json:
-    pair = [_field(key_id, "key", "int", required=True), _field(value_id, "value", "bytes", required=True)]
-    return {"type": "array", "logicalType": "map", "items": {"type": "record", "name": f"k{key_id}", "fields": pair}}
-
-
-def _entry_schema(partition: Json) -> Json:
-    file = [
-        _field(134, "content", "int", required=True),
-        _field(100, "file_path", "string", required=True),
-        _field(101, "file_format", "string", required=True),
-        _field(102, "partition", partition, required=True),
-        _field(103, "record_count", "long", required=True),
-        _field(104, "file_size_in_bytes", "long", required=True),
-        _field(125, "lower_bounds", _bounds(126, 127)),
-        _field(128, "upper_bounds", _bounds(129, 130)),
-        _field(135, "equality_ids", {"type": "array", "items": "int", "element-id": 136}),
-    ]
-    entry = [
-        _field(0, "status", "int", required=True),
-        _field(1, "snapshot_id", "long"),
-        _field(3, "sequence_number", "long"),
-        _field(4, "file_sequence_number", "long"),
-        _field(2, "data_file", {"type": "record", "name": "r2", "fields": file}, required=True),
-    ]
-    return {"type": "record", "name": "manifest_entry", "fields": entry}
-
-
-_SUMMARY = [
-    _field(509, "contains_null", "boolean", required=True),
-    _field(518, "contains_nan", "boolean"),
-    _field(510, "lower_bound", "bytes"),
-    _field(511, "upper_bound", "bytes"),
-]
-_COUNTS = {
-    504: ("added_files_count", "int"),
-    505: ("existing_files_count", "int"),
-    506: ("deleted_files_count", "int"),
-    512: ("added_rows_count", "long"),
-    513: ("existing_rows_count", "long"),
-    514: ("deleted_rows_count", "long"),
-}
-_LIST_SCHEMA = {
-    "type": "record",
-    "name": "manifest_file",
-    "fields": [
-        _field(500, "manifest_path", "string", required=True),
-        _field(501, "manifest_length", "long", required=True),
-        _field(502, "partition_spec_id", "int", required=True),
-        _field(517, "content", "int", required=True),
-        _field(515, "sequence_number", "long", required=True),
-        _field(516, "min_sequence_number", "long", required=True),
-        _field(503, "added_snapshot_id", "long", required=True),
-        *[_field(number, name, kind, required=True) for number, (name, kind) in _COUNTS.items()],
-        _field(
-            507,
-            "partitions",
-            {"type": "array", "items": {"type": "record", "name": "r508", "fields": _SUMMARY}, "element-id": 508},
-        ),
-        _field(519, "key_metadata", "bytes"),
-        _field(520, "first_row_id", "long"),
-    ],
-}
