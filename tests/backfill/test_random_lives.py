@@ -349,10 +349,8 @@ def lives() -> Iterator[Backfills]:
     found.teardown()
 
 
-@pytest.mark.parametrize("made", ["the same day", "all days"])
-def test_a_row_that_a_staged_run_read_and_that_was_gone_at_the_next_look_is_not_kept(
-    lives: Backfills, made: str
-) -> None:
+def a_row_that_is_gone_is_staged(lives: Backfills, made: str) -> str:
+    """The partition that a staged run has written with a row that was gone at the next look."""
     lives.begin(made=made, spec=BY_DAY)
     lives.rows_come([(DAYS[0], "a"), (DAYS[1], "a")])
     lives.all_that_waits_is_run()
@@ -363,6 +361,14 @@ def test_a_row_that_a_staged_run_read_and_that_was_gone_at_the_next_look_is_not_
     lives.a_staged_run_writes()
     lives.delete(DAYS[0], "b")
     lives.the_sensor_looks()
+    return key
+
+
+@pytest.mark.parametrize("made", ["the same day", "all days"])
+def test_a_row_that_a_staged_run_read_and_that_was_gone_at_the_next_look_is_not_kept(
+    lives: Backfills, made: str
+) -> None:
+    key = a_row_that_is_gone_is_staged(lives, made)
     lives.the_staged_backfill_is_published()
     assert key in lives.pending()
     lives.all_that_waits_is_run()
@@ -372,16 +378,7 @@ def test_a_run_that_began_before_a_publication_and_captures_after_it_does_not_un
     lives: Backfills,
 ) -> None:
     """Nothing but the cursor says that the partition is to be recomputed."""
-    lives.begin(made="the same day", spec=BY_DAY)
-    lives.rows_come([(DAYS[0], "a"), (DAYS[1], "a")])
-    lives.all_that_waits_is_run()
-    key = str(DAYS[0])
-    lives.stage([key])
-    lives.rows_come([(DAYS[0], "b")])
-    lives.capture_staged(key)
-    lives.a_staged_run_writes()
-    lives.delete(DAYS[0], "b")
-    lives.the_sensor_looks()
+    key = a_row_that_is_gone_is_staged(lives, "the same day")
     capturer = Capturer(lives.lake, lives.store)
     began = capturer.look(CaptureRequest("out", [lives.tracked], target=TARGET, partitions=RunPartitions((key,))))
     lives.the_staged_backfill_is_published()
