@@ -67,13 +67,13 @@ RUNTIMES: Mapping[str, Package] = MappingProxyType(
         "4.1": Package(
             "org.apache.iceberg",
             "iceberg-spark-runtime-4.1_2.13",
-            "1.11.0",
-            47_959_591,
-            "d6ea6c5d099288daeb7d5a92061bd3d7d8f296492632b42378e5f2f0e3066242",
+            "1.12.0",
+            48_309_426,
+            "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
         ),
     }
 )
-"""Iceberg for each supported Spark, by the first two parts of its version."""
+"""Iceberg for each supported Spark, by the first two parts of its version. Iceberg 1.12 has none for Spark 4.0."""
 SQLITE = Package(
     "org.xerial",
     "sqlite-jdbc",
@@ -82,15 +82,29 @@ SQLITE = Package(
     "a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08",
 )
 """The driver for a catalog in SQLite."""
-EXTRAS: Mapping[str, Package] = MappingProxyType(
+_AWS: Mapping[str, Package] = MappingProxyType(
     {
-        "aws": Package(
+        "1.11.0": Package(
             "org.apache.iceberg",
             "iceberg-aws-bundle",
             "1.11.0",
             63_613_165,
             "38f01da7e96850cdd05e6616d758b77b43314b712a8808e3f9a824d56976162f",
         ),
+        "1.12.0": Package(
+            "org.apache.iceberg",
+            "iceberg-aws-bundle",
+            "1.12.0",
+            69_034_612,
+            "dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957",
+        ),
+    }
+)
+"""S3's client by Iceberg's version: the two are only tested together in the same version."""
+_NEWEST = RUNTIMES[max(RUNTIMES)]
+EXTRAS: Mapping[str, Package] = MappingProxyType(
+    {
+        "aws": _AWS[RUNTIMES.get(".".join(pyspark.__version__.split(".")[:2]), _NEWEST).version],
         "postgresql": Package(
             "org.postgresql",
             "postgresql",
@@ -176,7 +190,7 @@ def spark_jars(
 
     Example:
         >>> [jar.name for jar in spark_jars()]
-        ['iceberg-spark-runtime-4.1_2.13-1.11.0.jar', 'sqlite-jdbc-3.50.3.0.jar']
+        ['iceberg-spark-runtime-4.1_2.13-1.12.0.jar', 'sqlite-jdbc-3.50.3.0.jar']
 
     Raises:
         UnsupportedSparkError: there are none for the installed PySpark.
