@@ -19,7 +19,6 @@ from pathlib import Path
 
 from pyiceberg.catalog import load_catalog
 
-from dagster_ips.local_spark.jars import spark_jars
 from dagster_ips.local_spark.launch import cache_folder, exclusive_lock
 from tests.support.object_store import REGION, ObjectStore
 from tests.support.ports import free_port
@@ -76,7 +75,6 @@ def rest_catalog_in(folder: str, store: ObjectStore | None = None, *, port: int 
         "CATALOG_JDBC_SCHEMA__VERSION": "V1",
     }
     if store:
-        classpath = os.pathsep.join([classpath, *map(str, spark_jars(extras=["aws"])[2:])])
         settings |= _on_s3(store)
     else:
         settings["CATALOG_WAREHOUSE"] = f"file://{folder}/warehouse"
