@@ -30,6 +30,7 @@ from dagster_ips.spark.error_text import first_line, unresolved_column
 from dagster_ips.spark.frames import any_of, without_rows
 from dagster_ips.spark.late import F, errors, types
 from dagster_ips.spark.plans import varies
+from dagster_ips.spark.writes.halved_decimals import MOST_DIGITS, HalvedDecimals
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 REMOVED = "__ips_removed"
 """The column of parts that says how many rows were removed."""
 ROWS = KeptPart(AggregatePart.ROWS, EVERY_ROW)
+_MORE_DIGITS_OF_SUM = 10
 _WEIGHT, _INFINITE = "__ips_weight", "__ips_infinite"
-_MOST_DIGITS, _LEAST_PLACES = 38, 6
 _APPROXIMATE = (
     "the sum of floating-point values depends on the order in which they are added and removed. Cast it to a decimal, "
     "or declare combine(..., approximate=True)"
@@ -131,6 +132,8 @@ class Aggregates:
                     parts.append(_total(F.when(value, sign).otherwise(0)).alias(name))
                 case AggregatePart.FALSE:
                     parts.append(_total(F.when(~value, sign).otherwise(0)).alias(name))
+                case AggregatePart.SUM if halved := self._halved(kept):
+                    parts.append(halved.total(value, is_negative=~came).alias(name))
                 case AggregatePart.SUM:
                     if isinstance(self.kinds[kept.expression], types.IntegralType):
                         is_wide = self.layout.has_undeclared_sum(kept.expression)
@@ -196,9 +199,10 @@ class Aggregates:
                     found[kept] = F.least(there[kept], more)
                 case AggregatePart.MAX:
                     found[kept] = F.greatest(there[kept], more)
+                case AggregatePart.SUM if halved := self._halved(kept):
+                    found[kept] = halved.plus(there[kept], more)
                 case AggregatePart.SUM:
-                    kind = self._sum_type(kept.expression, addend=True)
-                    total = there[kept].cast(kind) + more.cast(kind)
+                    total = there[kept] + more
                     found[kept] = F.when(there[kept].isNull(), more).when(more.isNull(), there[kept]).otherwise(total)
                 case _:
                     found[kept] = self._counted(there[kept], kept) + more
@@ -236,6 +240,8 @@ class Aggregates:
                 different.append(~F.col(name).eqNullSafe(F.col(_gone(name))))
                 if may_cancel:
                     different.append(F.col(_gone(name)).isNotNull())
+            elif halved := self._halved(kept):
+                different.append(F.coalesce(~halved.is_zero(F.col(name)), F.lit(False)))  # noqa: FBT003
             elif kept.part is AggregatePart.SUM:
                 different.append(F.coalesce(F.col(name) != 0, F.lit(False)))  # noqa: FBT003
             else:
@@ -267,15 +273,18 @@ class Aggregates:
         if kept.part is not AggregatePart.SUM:
             return parts[kept]
         is_known = parts[KeptPart(AggregatePart.COUNT, kept.expression)] > 0
-        total = parts[kept].cast(self._sum_type(kept.expression))
-        return F.when(is_known, F.coalesce(total, self._too_large(kept)))
+        return F.when(is_known, self._sum(kept, parts[kept]))
 
     def _stored(self, kept: KeptPart, part: Column) -> Column:
         """A part as a row of partials stores it; for removed rows it is negative."""
         if kept.part is not AggregatePart.SUM:
             return part
-        total = part.cast(self._sum_type(kept.expression))
-        return F.when(part.isNotNull(), F.coalesce(total, self._too_large(kept)))
+        return F.when(part.isNotNull(), self._sum(kept, part))
+
+    def _sum(self, kept: KeptPart, part: Column) -> Column:
+        halved = self._halved(kept)
+        total = halved.whole(part) if halved else part.cast(self._sum_type(kept.expression))
+        return F.coalesce(total, self._too_large(kept))
 
     def _folded(self, kept: KeptPart, partials: Column) -> Column:
         """A group's part, computed from the ``partials`` of its rows."""
@@ -284,6 +293,8 @@ class Aggregates:
                 return F.min(partials)
             case AggregatePart.MAX:
                 return F.max(partials)
+            case AggregatePart.SUM if halved := self._halved(kept):
+                return halved.total(partials, is_negative=F.lit(False))  # noqa: FBT003
             case AggregatePart.SUM:
                 # Without ANSI, a sum of decimals that overflows is null, like a sum of no values.
                 return F.coalesce(F.sum(partials), F.when(F.count(partials) > 0, self._too_large(kept)))
@@ -318,17 +329,22 @@ class Aggregates:
             return (total / count.cast("decimal(20, 0)")).cast(types.DecimalType(kind.precision + 4, kind.scale + 4))
         return total.cast("double") / count.cast("double")
 
-    def _sum_type(self, expression: str, *, addend: bool = False) -> str:
-        """Spark's type of the sum; for an ``addend``, one digit less if the sum of two would lose a decimal place."""
+    def _sum_type(self, expression: str) -> str:
+        """Spark's type of the sum."""
         match self.kinds[expression]:
             case types.DecimalType() as kind:
-                digits = min(_MOST_DIGITS, kind.precision + 10)
-                loses_a_place = digits == _MOST_DIGITS and kind.scale > _LEAST_PLACES
-                return f"decimal({digits - 1 if addend and loses_a_place else digits}, {kind.scale})"
+                return f"decimal({min(MOST_DIGITS, kind.precision + _MORE_DIGITS_OF_SUM)}, {kind.scale})"
             case types.FloatType() | types.DoubleType():
                 return "double"
             case _:
                 return WIDE_SUM if self.layout.has_undeclared_sum(expression) else "bigint"
+
+    def _halved(self, kept: KeptPart) -> HalvedDecimals | None:
+        """How a sum that may need all of Spark's digits is computed; None for any other part."""
+        kind = None if kept == ROWS else self.kinds[kept.expression]
+        if kept.part is not AggregatePart.SUM or not isinstance(kind, types.DecimalType):
+            return None
+        return HalvedDecimals(kind.scale) if kind.precision + _MORE_DIGITS_OF_SUM >= MOST_DIGITS else None
 
 
 @dataclass(frozen=True)
