@@ -145,7 +145,7 @@ def _append_once(view: IcdcView, names: Names) -> Written_:
 
 
 def _once(rows: Rows) -> Rows:
-    return Counter({row: count if None in row else 1 for row, count in rows.items()})
+    return Counter(set(rows))
 
 
 # Merged

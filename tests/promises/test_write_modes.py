@@ -93,6 +93,27 @@ def test_an_append_with_dedup_on_keeps_one_row_per_key(lake: Lake, instance: dg.
     assert lake.rows("media.once") == Counter(events(range(9)))
 
 
+def test_a_key_with_a_null_is_appended_once_by_dedup_on(lake: Lake, instance: dg.DagsterInstance) -> None:
+    @dg.asset(
+        ins={"some": ips.incremental()},
+        metadata=ips.append(dedup_on=["day", "id", "ratio"]) | ips.table("media.once", partition_by=["day", "ratio"]),
+    )
+    def once(some: ips.IcdcView) -> DataFrame:
+        return some.added
+
+    lake.catalog.create_namespace("media")
+    lake.sql("CREATE TABLE lake.media.some (day DATE, id STRING, ratio DOUBLE) USING iceberg")
+    keys = "(NULL, NULL, NULL), (NULL, 'a', 0D), (DATE'2026-01-01', NULL, double('NaN')), (DATE'2026-01-01', 'a', NULL)"
+    definitions = pipeline(lake.folder, lake.spark_folder, once, ips.iceberg_asset("some", table="media.some"))
+    for delivery in (f"{keys}, {keys}", keys.replace("0D", "-0D"), f"{keys}, (NULL, 'b', NULL)"):
+        lake.sql(f"INSERT INTO lake.media.some VALUES {delivery}")
+        materialize(definitions, instance, "once")
+        (found,) = lake.sql("SELECT count(*), count(DISTINCT struct(day, id, ratio)) FROM lake.media.once").collect()
+        assert tuple(found) == ((5, 5) if "'b'" in delivery else (4, 4))
+    materialize(definitions, instance, "once", tags={"dagster_ips/mode": "full"})
+    assert sum(lake.rows("media.once").values()) == 5
+
+
 def test_a_merge_with_latest_by_never_goes_back_to_an_older_row(lake: Lake, instance: dg.DagsterInstance) -> None:
     @dg.asset(
         ins={"playback": ips.incremental()},

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.spark.branches import Branch
-from dagster_ips.spark.frames import all_of, computed_once, distinct_keys, free_prefix
-from dagster_ips.spark.late import F
+from dagster_ips.spark.frames import all_of, computed_once, distinct_keys
 from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, among, collected
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ def append_rows(
     """Append ``frame`` to ``branch``. With ``dedup_on``, one row per key, and none whose key the table already has.
 
     If columns of the key partition the table, only the partitions that the frame touches are searched, and of those
-    only the ``held`` ones. Rows with a null in the key never count as duplicates.
+    only the ``held`` ones. A null key matches a null key.
     """
     if not dedup_on:
         frame.writeTo(branch.sql_name).append()
@@ -40,7 +39,7 @@ def append_rows(
             return
         existing = frame.sparkSession.table(branch.sql_name).where(among(probe, touched))
         keys = existing.select(*[existing[quoted(key)].alias(f"__ips_{i}") for i, key in enumerate(dedup_on)])
-        same = all_of([rows[quoted(key)] == keys[f"__ips_{i}"] for i, key in enumerate(dedup_on)])
+        same = all_of([rows[quoted(key)].eqNullSafe(keys[f"__ips_{i}"]) for i, key in enumerate(dedup_on)])
         rows.join(keys, same, "left_anti").writeTo(branch.sql_name).append()
 
 
@@ -49,8 +48,5 @@ def _touched(rows: DataFrame, columns: Sequence[str]) -> Partitions:
 
 
 def first_per_key(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Any one row per key, and every row with a null in its key."""
-    complete = all_of([rows[quoted(key)].isNotNull() for key in keys])
-    alone = f"{free_prefix(rows.columns)}alone"
-    numbered = rows.withColumn(alone, F.when(~complete, F.monotonically_increasing_id()))
-    return numbered.dropDuplicates([*keys, alone]).drop(alone)
+    """Any one row per key."""
+    return rows.dropDuplicates(list(keys))

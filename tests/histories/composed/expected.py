@@ -69,7 +69,7 @@ def _both_paid(inputs: Bags) -> Rows:
 
 
 def _once(inputs: Bags) -> Rows:
-    return Counter({row: n if None in row else 1 for row, n in _both(KEY)(inputs).items()})
+    return Counter(set(_both(KEY)(inputs)))
 
 
 def _merged(inputs: Bags) -> Rows | None:
