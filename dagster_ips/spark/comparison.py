@@ -235,14 +235,12 @@ class RowPairs:
         return bool(times.where("e > 1 OR a > 1").limit(1).collect())
 
     def one_per_key(self, counted: DataFrame) -> DataFrame:
-        """Expect only one row of a key: the one that exists, if it is among the expected rows. Null is no key."""
+        """Expect only one row of a key: the one that exists, if it is among the expected rows."""
         key = sql.Window.partitionBy(*[f"f{i}" for i in self.keys])
-        is_key = all_of([F.col(f"f{i}").isNotNull() for i in self.keys])
         fits = (self.own("e") > 0) & (self.own("a") > 0)
         order = key.orderBy(fits.desc(), (self.own("e") > 0).desc(), *[f"f{i}" for i in self._numbers])
         first = F.row_number().over(order) == 1
-        wanted = F.when(first & (self.own("e") > 0), 1).otherwise(0)
-        return counted.withColumn("n_e", F.when(is_key, wanted).otherwise(self.own("e")))
+        return counted.withColumn("n_e", F.when(first & (self.own("e") > 0), 1).otherwise(0))
 
     def expected(self, counted: DataFrame) -> DataFrame:
         """The rows that are expected, as often as they are."""
