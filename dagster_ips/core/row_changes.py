@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import reduce
+
+_EVERY_DIGIT = Context(prec=100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,13 @@ class SideOfRows:
     nulls: Mapping[str, int] = field(default_factory=dict)
 
     def plus(self, other: SideOfRows) -> SideOfRows:
-        """Both together."""
+        """Both together.
+
+        Example:
+            >>> one = SideOfRows(1, {"x": Decimal(12345678901234567890123456789012345)})
+            >>> one.plus(SideOfRows(1, {"x": Decimal(1)})).sums["x"]
+            Decimal('12345678901234567890123456789012346')
+        """
         names = dict.fromkeys([*self.sums, *other.sums])
         return SideOfRows(
             self.rows + other.rows,
@@ -72,4 +80,6 @@ def all_together(changes: Iterable[RowChanges]) -> RowChanges:
 def _sum(one: Decimal | float | None, other: Decimal | float | None) -> Decimal | float | None:
     if one is None or other is None:
         return other if one is None else one
-    return one + other if isinstance(one, Decimal) and isinstance(other, Decimal) else float(one) + float(other)
+    if isinstance(one, Decimal) and isinstance(other, Decimal):
+        return _EVERY_DIGIT.add(one, other)
+    return float(one) + float(other)
