@@ -132,6 +132,18 @@ def takes_all(assets: dg.AssetsDefinition, upstream: dg.AssetKey) -> bool:
     return assets.partitions_def is None and (mapping is None or isinstance(mapping, dg.AllPartitionMapping))
 
 
+def mapped_inputs(assets: dg.AssetsDefinition) -> Iterator[tuple[dg.AssetKey, bool]]:
+    """The upstreams that an IO manager reads by a declared mapping, each with whether partitions divide its rows.
+
+    They don't divide those of an input without ``incremental()``, if it has no partitions of its own.
+    """
+    names = incremental_input_names(assets)
+    for name, upstream in assets.keys_by_input_name.items():
+        is_read = not _inputs(assets)[name].dagster_type.is_nothing
+        if is_read and assets.get_partition_mapping_for_dep(upstream) is not None:
+            yield upstream, name in names and assets.partitions_def is not None
+
+
 def keys_of_step(assets: dg.AssetsDefinition) -> tuple[dg.AssetKey, ...]:
     """All assets that the step can compute, even if a run selects only some of them."""
     return tuple(sorted(assets.node_keys_by_output_name.values()))
