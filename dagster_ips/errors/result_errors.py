@@ -111,6 +111,24 @@ class FragmentOverwriteError(IpsError):
 
 
 @dataclass(eq=False)
+class RowPlaceError(IpsError):
+    """A result depends on where rows lie, or on how a table was written, and not only on what its rows are."""
+
+    table: str
+    found: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: its result depends on {self.found}, which says where rows lie or how a table was written. "
+            f"A compaction changes that without changing any row, so no run would follow, and the table would differ "
+            f"from a full recompute. Nothing was written and nothing was consumed. Leave it out, and tell rows apart "
+            f"by their own columns; what is to be known about their origin, the job that writes them can store in a "
+            f"column. An asset without incremental() inputs, which computes everything in each run, may use it. If "
+            f"each row is meant to keep what was read when it arrived, declare that: ips.trusted(because=...)."
+        )
+
+
+@dataclass(eq=False)
 class UnfitFrameError(IpsError):
     """The input frames that the asset used don't fit its write mode."""
 

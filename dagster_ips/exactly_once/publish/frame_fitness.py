@@ -19,6 +19,7 @@ from dagster_ips.errors import (
     AggregateError,
     FragmentOverwriteError,
     RemovedRowsError,
+    RowPlaceError,
     UnfitFrameError,
     UnfollowedChangeError,
     UnknownColumnError,
@@ -48,6 +49,16 @@ def require_columns(frame: DataFrame, write_mode: WriteMode, *, table: str, part
                 known=tuple(frame.columns),
                 remedy="Its write mode needs that column. Nothing was written and nothing was consumed.",
             )
+
+
+def require_no_places(made: Provenance, *, table: str) -> None:
+    """Fail if the plan shows that the result depends on where rows lie.
+
+    Raises:
+        RowPlaceError: it does.
+    """
+    if made.places:
+        raise RowPlaceError(table=table, found=made.places[0])
 
 
 def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table: str) -> None:

@@ -56,6 +56,11 @@ class Provenance:
         """The tables that the result reads beside its inputs, as plans show them; none if that is unknown."""
         return tuple(sorted(self.lineage.tables)) if self.lineage else ()
 
+    @property
+    def places(self) -> Sequence[str]:
+        """What in the plan says where rows lie, and not what they are."""
+        return sorted(self.lineage.places) if self.lineage else ()
+
     def uses_weight(self, taken: TakenFrame) -> bool:
         """Whether the frame's weight is used, and not just passed on."""
         return self.lineage is None or taken.mark in self.lineage.weighed

@@ -29,6 +29,7 @@ from dagster_ips.exactly_once.publish.frame_fitness import (
     require_followable,
     require_followed,
     require_known,
+    require_no_places,
 )
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange
 from dagster_ips.exactly_once.publish.provenance import provenance
@@ -137,6 +138,8 @@ class Result:
         if self.is_derived:
             return replace(self, inputs=[replace(change, taken=()) for change in self.inputs])
         made = provenance(self.frame, self.inputs, table=f"{catalog}.{table}", shares_views=shares_views)
+        if not self.is_trusted:
+            require_no_places(made, table=table)
         if self.is_trusted or (isinstance(mode, OverwriteWhere | Replace) and not shares_views):
             made = made.with_all_taken(self.inputs)  # rows of a change that were collected may be all there is
         require_fit(
