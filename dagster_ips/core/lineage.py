@@ -127,6 +127,11 @@ class Lineage:
         """Whether the result's ``column`` is ``as_`` of ``leaf``, unchanged."""
         return (leaf, as_) in self.columns.get(column, frozenset())
 
+    def kept(self, leaf: str) -> dict[str, frozenset[str]]:
+        """The result's columns that are unchanged columns of ``leaf``, each with those that it equals."""
+        named = {column: frozenset(name for of, name in found if of == leaf) for column, found in self.columns.items()}
+        return {column: names for column, names in named.items() if names}
+
 
 def lineage(plan: Node, columns: Sequence[str], leaves: Iterable[Leaf]) -> Lineage:
     """The lineage of a frame with ``columns``, whose analyzed ``plan`` ends by naming them ``RESULT`` and a number.
