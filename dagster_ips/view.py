@@ -241,7 +241,7 @@ class IcdcView:
             changed = distinct_keys(self._changed, keys)
         else:
             own = []
-            moved = renamed(other._changed, {theirs: mine for mine, theirs in on.items()})
+            moved = renamed(other._changed, on)
             touched = rows_with_keys(self._source, moved, list(on), [])
             changed = distinct_keys(self._changed, keys).unionAll(distinct_keys(touched, keys)).distinct().persist()
             self._kept.append(changed)

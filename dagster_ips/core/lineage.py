@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from dagster_ips.core import varying
+from dagster_ips.core.row_places import places_in
 from dagster_ips.core.spark_plan import Node, PlanUnreadableError, elements, equalities
 from dagster_ips.core.table_name import name_of, parts_of
 
@@ -108,7 +109,7 @@ class Lineage:
     union, to those in each branch. ``tables`` are the other tables that the plan reads. ``weighed`` are the leaves
     whose weight is used for more than being passed on. ``varying`` are the result columns that depend on the clock or
     on chance; ``varies_beside`` says that these decide which rows of other tables are used. ``has_rdd`` says that some
-    rows come from an RDD, such as a checkpoint.
+    rows come from an RDD, such as a checkpoint. ``places`` are as in ``places_in``.
     """
 
     leaves: frozenset[str]
@@ -120,10 +121,16 @@ class Lineage:
     varying: frozenset[str] = frozenset()
     varies_beside: bool = False
     has_rdd: bool = False
+    places: frozenset[str] = frozenset()
 
     def keeps(self, column: str, *, leaf: str, as_: str) -> bool:
         """Whether the result's ``column`` is ``as_`` of ``leaf``, unchanged."""
         return (leaf, as_) in self.columns.get(column, frozenset())
+
+    def kept(self, leaf: str) -> dict[str, frozenset[str]]:
+        """The result's columns that are unchanged columns of ``leaf``, each with those that it equals."""
+        named = {column: frozenset(name for of, name in found if of == leaf) for column, found in self.columns.items()}
+        return {column: names for column, names in named.items() if names}
 
 
 def lineage(plan: Node, columns: Sequence[str], leaves: Iterable[Leaf]) -> Lineage:
@@ -160,6 +167,7 @@ def lineage(plan: Node, columns: Sequence[str], leaves: Iterable[Leaf]) -> Linea
         frozenset(changing),
         walk.varies_beside,
         walk.has_rdd,
+        frozenset(walk.places),
     )
 
 
@@ -207,6 +215,7 @@ class _Walk:
         self.weighed: set[str] = set()
         self.varies_beside = False
         self.has_rdd = False
+        self.places: set[str] = set()
         self._varying: set[str] = set()
         self._shared: dict[str, tuple[Node, _Made]] = {}
 
@@ -221,6 +230,7 @@ class _Walk:
     def visit(self, node: Node) -> _Made:
         """The inputs of the part of the plan that has ``node`` at its top."""
         made = self._leaf(node) or self._combined(node)
+        self.places.update(places_in(node))
         for subquery in node.subqueries:
             inner = self.visit(subquery)
             for name in inner.rows:

@@ -111,6 +111,24 @@ class FragmentOverwriteError(IpsError):
 
 
 @dataclass(eq=False)
+class RowPlaceError(IpsError):
+    """A result depends on where rows lie, or on how a table was written, and not only on what its rows are."""
+
+    table: str
+    found: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: its result depends on {self.found}, which says where rows lie or how a table was written. "
+            f"A compaction changes that without changing any row, so no run would follow, and the table would differ "
+            f"from a full recompute. Nothing was written and nothing was consumed. Leave it out, and tell rows apart "
+            f"by their own columns; what is to be known about their origin, the job that writes them can store in a "
+            f"column. An asset without incremental() inputs, which computes everything in each run, may use it. If "
+            f"each row is meant to keep what was read when it arrived, declare that: ips.trusted(because=...)."
+        )
+
+
+@dataclass(eq=False)
 class UnfitFrameError(IpsError):
     """The input frames that the asset used don't fit its write mode."""
 
@@ -163,23 +181,34 @@ class UntracedResultError(IpsError):
 class UnfollowedChangeError(IpsError):
     """An input changed, but the result ignores its change, which would still count as consumed.
 
-    ``in_full_run``: the result reads nothing but its inputs' sources, so it would ignore every change.
+    ``in_full_run``: the result reads nothing but its inputs' sources, so it would ignore every change. ``is_unused``:
+    it reads nothing of this input at all.
     """
 
     table: str
     upstream: str
     is_only_input: bool
     in_full_run: bool = False
+    is_unused: bool = False
 
     def __str__(self) -> str:
         view = _parameter(self.upstream)
         what = (
             f"the result only looks up the source of {self.upstream}, so a run after a change could not write it"
             if self.in_full_run
-            else f"rows of {self.upstream} changed, but the result only looks up its source, so rows written earlier "
-            "would be stale"
+            else f"rows of {self.upstream} changed, but the result "
+            + ("doesn't use them" if self.is_unused else "only looks up its source")
+            + ", so rows written earlier would be stale"
         )
-        if self.is_only_input:
+        if self.is_unused and not self.is_only_input:
+            remedy = (
+                "If the table is never made from this input, say so: of a step of several tables, name the inputs of "
+                'each by internal_asset_deps={"output": {AssetKey("input")}, ...} of @multi_asset; in an asset of its '
+                "own, leave the input out. Otherwise follow its changes: with ips.affected(fact, ..., "
+                f"by={view}, on=...), or an Overwrite. A run with the tag dagster_ips/mode=full computes everything "
+                "once"
+            )
+        elif self.is_only_input:
             remedy = (
                 "To compute everything in each run, declare replace() or return an Overwrite; to write only what "
                 f"changed, build the frame on {view}.affected(...) or {view}.scope"

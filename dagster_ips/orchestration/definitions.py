@@ -26,12 +26,13 @@ from dagster_ips.orchestration.declare.consumers import (
     consumers_of,
     executable_assets,
     io_manager_keys,
+    mapped_inputs,
     outside_tables,
     tables_written,
 )
 from dagster_ips.orchestration.declare.declarations import event_time_of
 from dagster_ips.orchestration.declare.partition_definitions import columns_of
-from dagster_ips.orchestration.declare.partition_mappings import partition_expression
+from dagster_ips.orchestration.declare.partition_mappings import partition_expression, require_partitions_to_map
 from dagster_ips.orchestration.platform.resources import IcebergCatalog
 from dagster_ips.orchestration.prove.proofs import bind_proofs, proofs_of_trusted
 from dagster_ips.orchestration.run.audits import check_audits
@@ -229,15 +230,23 @@ def _require_own_tables(
 def _require_mapped(
     items: Iterable[Any], watched: Mapping[dg.AssetKey, WatchedInputs], outside: Sequence[OutsideTable]
 ) -> None:
-    """Refuse partition mappings to outside tables that don't fit: Dagster checks them only between assets that it runs.
+    """Refuse partition mappings that have no effect, and those to outside tables that don't fit.
 
-    With such a mapping, each tick would fail for all assets.
+    Dagster checks the latter only between assets that it runs. With such a mapping, each tick fails for all assets.
     """
+    mapped = [
+        (key, upstream, is_divided)
+        for assets in executable_assets(list(items))
+        for key in sorted(assets.keys & watched.keys())
+        for upstream, is_divided in mapped_inputs(assets)
+    ]
     partitioned = {each.key: each.partitions_def for each in outside if each.partitions_def is not None}
     consumers = [each.consumer.key for each in watched.values() if each.consumer.is_partitioned]
-    if not partitioned or not consumers:
+    if not mapped and not (partitioned and consumers):
         return
     graph = asset_graph(items)
+    for key, upstream, is_divided in mapped:
+        require_partitions_to_map(graph, key, upstream, all_rows=not is_divided)
     for consumer in consumers:
         for upstream in sorted(partitioned.keys() & graph.get(consumer).parent_keys):
             mapping, own = graph.get_partition_mapping(consumer, upstream), graph.get(consumer).partitions_def

@@ -92,8 +92,8 @@ def distinct_keys(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def renamed(rows: DataFrame, names: Mapping[str, str]) -> DataFrame:
-    """The columns ``names`` of ``rows``, each under the name it maps to."""
-    return rows.select(*[F.col(quoted(old)).alias(new) for old, new in names.items()])
+    """``rows`` with the columns ``names``, each of them the column that it maps to."""
+    return rows.select(*[F.col(quoted(old)).alias(new) for new, old in names.items()])
 
 
 def column_of(relation: str, name: str) -> Column:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
+from dagster_ips.core.row_places import METADATA_COLUMNS
 from dagster_ips.errors import UnresolvedQueryError
 from dagster_ips.spark.error_text import first_line
 from dagster_ips.spark.late import errors
@@ -25,7 +26,10 @@ def query_over(session: SparkSession, text: str, names: Mapping[str, str], *, as
     try:
         return session.sql(text)
     except errors.AnalysisException as error:
-        raise UnresolvedQueryError(asset=asset, problem=first_line(error).rstrip(";")) from error
+        problem = first_line(error).rstrip(";")
+        if places := [name for name in sorted(METADATA_COLUMNS) if f"`{name}`" in problem.lower()]:
+            problem += f" ({places[0]} says where a row lies, which no run follows: leave it out)"
+        raise UnresolvedQueryError(asset=asset, problem=problem) from error
 
 
 def types_of(frame: DataFrame) -> list[tuple[str, str]]:

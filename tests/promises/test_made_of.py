@@ -17,8 +17,10 @@ from dagster_ips.errors import (
     DuplicateKeysError,
     IpsError,
     RemovedRowsError,
+    RowPlaceError,
     UnfitFrameError,
     UnfollowedChangeError,
+    UnresolvedQueryError,
     UntracedResultError,
 )
 from tests.support.lake import Lake
@@ -554,3 +556,64 @@ def test_the_load_time_of_a_row_stays_until_the_row_changes(tables: Lake, instan
     loaded = {row[0]: row[-1] for row in out.run(ADD_PLAY)}
     assert loaded[2] == first[2]
     assert first[1] < loaded[1] < loaded[4]
+
+
+WHERE_ROWS_LIE: dict[str, tuple[dict[str, Any], Compute]] = {
+    "a file's name in append": (ips.append(), lambda plays: plays.added.withColumn("file", F.input_file_name())),
+    "a place in merge": (
+        ips.merge(on=["id"]),
+        lambda plays: plays.added.withColumn("at", F.expr("input_file_block_start()")),
+    ),
+    "a file's name in replace": (ips.replace(), lambda plays: plays.source.withColumn("file", F.input_file_name())),
+    "a file's name in a group": (
+        ips.merge(on=["day"]),
+        lambda plays: plays.affected("day").withColumn("file", F.input_file_name()).groupBy("day").agg(F.max("file")),
+    ),
+    "a file's name in combine": (
+        ips.combine(on=["day"], aggregates={"file": "max(file)"}),
+        lambda plays: plays.weighted.withColumn("file", F.input_file_name()),
+    ),
+    "a metadata column of the change": (
+        ips.append(),
+        lambda plays: plays.session.table(plays.table).select("id", "day", "_pos"),
+    ),
+    "a metadata column in a filter": (
+        ips.append(),
+        lambda plays: plays.added.join(
+            plays.session.table("lake.media.title").where("_spec_id = 0").select("title"), "title"
+        ),
+    ),
+    "a metadata table": (
+        ips.append(),
+        lambda plays: plays.added.crossJoin(
+            plays.session.table("lake.media.plays.snapshots").agg(F.max("committed_at").alias("committed_at"))
+        ),
+    ),
+    "a metadata table in a subquery": (
+        ips.append(),
+        lambda plays: plays.added.where("n < (SELECT count(*) FROM lake.media.title.files) + 1000"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", mostly_slow(list(WHERE_ROWS_LIE)))
+def test_a_result_that_depends_on_where_rows_lie_is_refused_from_the_first_run_on(
+    tables: Lake, instance: dg.DagsterInstance, case: str
+) -> None:
+    write, compute = WHERE_ROWS_LIE[case]
+    out = Out(tables, instance, asset(write, compute))
+    with pytest.raises(RowPlaceError, match="A compaction changes that"):
+        out.run()
+    assert tables.catalog.find("media.out") is None
+
+
+def test_a_trusted_asset_may_keep_where_a_row_lay_when_it_arrived(tables: Lake, instance: dg.DagsterInstance) -> None:
+    write = ips.append() | ips.trusted(because="the file a row came in")
+    out = Out(tables, instance, asset(write, lambda plays: plays.added.withColumn("file", F.input_file_name())))
+    assert all(row[-1].endswith(".parquet") for row in out.run())
+
+
+def test_a_query_that_reads_where_rows_lie_is_refused(tables: Lake, instance: dg.DagsterInstance) -> None:
+    out = Out(tables, instance, ips.sql_asset("out", "SELECT id, _file FROM plays", table="media.out"))
+    with pytest.raises(UnresolvedQueryError, match="_file says where a row lies"):
+        out.run()

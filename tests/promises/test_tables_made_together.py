@@ -17,7 +17,7 @@ import dagster_ips as ips
 from dagster_ips.cli.main import main
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
-from dagster_ips.errors import DeclarationError, UnfitFrameError
+from dagster_ips.errors import DeclarationError, UnfitFrameError, UnfollowedChangeError
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Event, Lake, events
@@ -290,3 +290,94 @@ def test_declarations_that_cannot_work_for_several_tables_are_refused_when_defin
 
     with pytest.raises(DeclarationError, match=says):
         pipeline(lake.folder, lake.spark_folder, two)
+
+
+def two_inputs(*, of_plays: set[str], joins: bool = False, declares: bool = True) -> dg.AssetsDefinition:
+    """``plays`` and ``titles`` from two inputs, where ``plays`` is declared to be made from those ``of_plays``."""
+    deps = {"plays": set(map(dg.AssetKey, of_plays)), "titles": {dg.AssetKey("title")}}
+
+    @dg.multi_asset(
+        ins={"playback": ips.incremental(), "title": ips.incremental()},
+        outs={
+            "plays": dg.AssetOut(metadata=ips.merge(on=["event_id"]) | ips.table("media.plays")),
+            "titles": dg.AssetOut(metadata=ips.merge(on=["title"]) | ips.table("media.titles")),
+        },
+        **({"internal_asset_deps": deps} if declares else {}),  # type: ignore[arg-type]
+    )
+    def made(playback: ips.IcdcView, title: ips.IcdcView) -> tuple[DataFrame, DataFrame]:
+        rows = playback.added.select("event_id", "seconds")
+        plays = rows.join(title.source.select(F.max("title").alias("most"))) if joins else rows
+        return plays, title.added
+
+    return made
+
+
+@pytest.fixture
+def with_titles(lake: Lake) -> Lake:
+    lake.create_playback(events(range(4)))
+    lake.sql("CREATE TABLE lake.media.title (title int, genre string) USING iceberg")
+    lake.sql("INSERT INTO lake.media.title VALUES (1, 'news'), (2, 'film')")
+    return lake
+
+
+def run_of(lake: Lake, instance: dg.DagsterInstance, made: dg.AssetsDefinition) -> dg.ExecuteInProcessResult:
+    title = ips.iceberg_asset("title", table="media.title")
+    return materialize(pipeline(lake.folder, lake.spark_folder, made, title), instance, "plays", "titles")  # type: ignore[arg-type]
+
+
+CHANGE_OF_TITLES = "UPDATE lake.media.title SET genre = 'show' WHERE title = 2"
+
+
+def test_a_table_need_not_follow_an_input_that_it_is_declared_to_be_made_without(
+    with_titles: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake, store = with_titles, CursorStore(instance)
+    for change in ("", CHANGE_OF_TITLES, "DELETE FROM lake.media.playback WHERE event_id = 1", CHANGE_OF_TITLES):
+        if change:
+            lake.sql(change)
+        before = lake.catalog.find("media.plays")
+        run_of(lake, instance, two_inputs(of_plays={"playback"}))
+        assert lake.rows("media.titles") == lake.rows("media.title")
+        plays = lake.session.sql("SELECT event_id, seconds FROM lake.media.playback").collect()
+        assert lake.rows("media.plays") == Counter(map(tuple, plays))
+        head = lake.catalog.load("media.title", asset="").head_snapshot_id()
+        for name in ("plays", "titles"):
+            consumed = store.get(Edge(name, "title")).committed
+            assert consumed is not None
+            assert consumed.snapshot_id == head
+        if change == CHANGE_OF_TITLES:
+            assert before is not None
+            assert lake.catalog.load("media.plays", asset="").head_snapshot_id() == before.head_snapshot_id()
+
+
+def test_a_table_that_uses_what_it_is_declared_to_be_made_without_is_refused_from_the_first_run_on(
+    with_titles: Lake, instance: dg.DagsterInstance
+) -> None:
+    with pytest.raises(DeclarationError, match=r"media\.plays: its result uses title.*internal_asset_deps"):
+        run_of(with_titles, instance, two_inputs(of_plays={"playback"}, joins=True))
+    assert with_titles.catalog.find("media.plays") is None
+
+
+def test_a_table_that_does_not_use_an_input_is_refused_with_a_remedy_that_works(
+    with_titles: Lake, instance: dg.DagsterInstance
+) -> None:
+    run_of(with_titles, instance, two_inputs(of_plays=set(), declares=False))
+    with_titles.sql(CHANGE_OF_TITLES)
+    with pytest.raises(UnfollowedChangeError, match=r"media\.plays: .*doesn't use them.*internal_asset_deps="):
+        run_of(with_titles, instance, two_inputs(of_plays=set(), declares=False))
+    run_of(with_titles, instance, two_inputs(of_plays={"playback"}))
+    assert with_titles.rows("media.titles") == with_titles.rows("media.title")
+
+
+def test_a_table_is_recomputed_once_it_is_declared_to_be_made_from_another_input(
+    with_titles: Lake, instance: dg.DagsterInstance
+) -> None:
+    run_of(with_titles, instance, two_inputs(of_plays={"playback"}))
+    with_titles.append(events(range(4, 6)))
+    done = run_of(with_titles, instance, two_inputs(of_plays={"playback", "title"}))
+    (mode,) = (
+        event.materialization.metadata["mode"].value
+        for event in done.get_asset_materialization_events()
+        if event.asset_key == dg.AssetKey("plays")
+    )
+    assert mode == "full"

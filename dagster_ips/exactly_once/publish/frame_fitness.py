@@ -17,8 +17,10 @@ from dagster_ips.core.sql_condition import mentions
 from dagster_ips.core.write_mode import Append, Combine, Merge, OverwritePartitions, OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import (
     AggregateError,
+    DeclarationError,
     FragmentOverwriteError,
     RemovedRowsError,
+    RowPlaceError,
     UnfitFrameError,
     UnfollowedChangeError,
     UnknownColumnError,
@@ -48,6 +50,31 @@ def require_columns(frame: DataFrame, write_mode: WriteMode, *, table: str, part
                 known=tuple(frame.columns),
                 remedy="Its write mode needs that column. Nothing was written and nothing was consumed.",
             )
+
+
+def require_declared(made: Provenance, *, table: str) -> None:
+    """Fail if the plan has inputs that the result is declared to be made without: nothing would follow their changes.
+
+    Raises:
+        DeclarationError: it has one.
+    """
+    for upstream in made.undeclared:
+        raise DeclarationError(
+            asset=table,
+            problem=f"its result uses {upstream}, which isn't among its internal_asset_deps, so changes of {upstream} "
+            "wouldn't be followed. Nothing was written and nothing was consumed.",
+            remedy=f"Add {upstream} to the internal_asset_deps of this output, or build its frame without it.",
+        )
+
+
+def require_no_places(made: Provenance, *, table: str) -> None:
+    """Fail if the plan shows that the result depends on where rows lie.
+
+    Raises:
+        RowPlaceError: it does.
+    """
+    if made.places:
+        raise RowPlaceError(table=table, found=made.places[0])
 
 
 def require_known(made: Provenance, write_mode: WriteMode, mode: Mode, *, table: str) -> None:
@@ -88,17 +115,17 @@ def _require_own_keys(made: Provenance, write_mode: WriteMode, table: str) -> No
     # A row that one input lost is found by its key among the rows of all of them.
     may_remove_rows = any(change.may_remove_rows for change in made.inputs)
     for change, taken in _taken(made.inputs):
-        for column in _kept(write_mode, change, taken, may_remove_rows=may_remove_rows):
-            if not made.keeps(column, taken):
-                raise UnfitFrameError(
-                    table=table,
-                    upstream=change.upstream,
-                    frame=str(taken),
-                    problem=f"column {column!r} of the result isn't {change.upstream}'s own column, so rows that "
-                    "belong together there may be apart here, and rows to remove can't be found by it",
-                    remedy=f"{_without(column, write_mode, taken)}Keep {column} as it is in {change.upstream}, and "
-                    "give derived values another name; or return an Overwrite of a frame built on source.",
-                )
+        for column in _not_kept(write_mode, change, taken, may_remove_rows=may_remove_rows):
+            raise UnfitFrameError(
+                table=table,
+                upstream=change.upstream,
+                frame=str(taken),
+                problem=f"column {column!r} of the result isn't {change.upstream}'s own column, so rows that "
+                "belong together there may be apart here, and rows to remove can't be found by it",
+                remedy=f"{_without(column, write_mode, taken)}Let {column} be a column of {change.upstream} as it is "
+                "there, renamed or not, and give derived values another name; or return an Overwrite of a frame built "
+                "on source.",
+            )
 
 
 def _is_told(unknown: Sequence[str], mode: Mode, table: str) -> bool:
@@ -219,17 +246,19 @@ _ALLOWED = {
 }
 
 
-def _kept(write_mode: WriteMode, change: InputChange, taken: TakenFrame, *, may_remove_rows: bool) -> Sequence[str]:
-    """The columns of the result that must be the frame's own columns."""
+def _not_kept(write_mode: WriteMode, change: InputChange, taken: TakenFrame, *, may_remove_rows: bool) -> Sequence[str]:
+    """The columns that the frame's rows are grouped or found by, and of which the result has only derived values."""
     if taken.frame in _GROUPS:
-        return taken.keys
+        return taken.keys_lost
+    by: Sequence[str] = ()
     match write_mode:
         case Append(_, remove_on) if taken in change.fragments:
-            return remove_on
+            by = remove_on
         case Merge(on) if taken in change.fragments and may_remove_rows:
-            return on
+            by = on
         case _:
-            return ()
+            pass
+    return [column for column in by if column not in change.names]
 
 
 def require_followable(made: Provenance, write_mode: WriteMode, *, table: str) -> None:
@@ -267,7 +296,9 @@ def require_followed(inputs: Sequence[InputChange], made: Provenance, write_mode
             is_followed = change.upstream in joined or (change.is_later_part and bool(seen.taken))
             is_followed |= any(t.frame is not Frame.SOURCE for t in seen.taken)
         if not is_followed and not (change.has_no_change() and _keeps_its_rows(seen, write_mode)):
-            raise UnfollowedChangeError(table, change.upstream, is_only_input=len(inputs) == 1)
+            raise UnfollowedChangeError(
+                table, change.upstream, is_only_input=len(inputs) == 1, is_unused=not seen.taken and not made.unknown
+            )
 
 
 def _keeps_its_rows(seen: InputChange, write_mode: WriteMode) -> bool:
@@ -446,7 +477,7 @@ def _require_groups_of_key(table: str, on: Sequence[str], change: InputChange) -
     """If some rows of a key are in the frame, all must be, or a part of a sum would replace the sum."""
     for taken in () if change.is_empty else change.taken:
         is_some = taken.frame in _GROUPS and not change.holds_every_row_in(taken)
-        if is_some and not (taken.keys and set(taken.keys) <= set(on)):
+        if is_some and not (taken.keys and set(taken.keys_in_result) <= set(on)):
             raise UnfitFrameError(
                 table=table,
                 upstream=change.upstream,
@@ -469,12 +500,12 @@ def _require_appendable(table: str, append: Append, change: InputChange) -> None
             "already in the table",
             remedy="Build it on added.",
         )
-    if append.remove_on and (missing := [key for key in append.remove_on if key not in change.columns]):
+    if append.remove_on and (missing := [key for key in append.remove_on if not change.has([key])]):
         raise RemovedRowsError(
             table=table,
             upstream=change.upstream,
             problem=f"it has no column {missing[0]!r}, which append(remove_on=...) needs to find them",
-            remedy="Name columns that both tables have.",
+            remedy="Name columns that are columns of the upstream, renamed or not.",
         )
 
 
@@ -483,7 +514,7 @@ def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, cha
         return
     if any(taken.frame is not Frame.ADDED for taken in change.fragments):
         problem = f"the asset built its frame on {change.fragments[0]}, which may hold rows that aren't new or are gone"
-    elif missing := [key for key in on if key not in change.columns]:
+    elif missing := [key for key in on if not change.has([key])]:
         problem = f"it has no column {missing[0]!r}, so the rows to remove can't be found by their keys"
     elif latest_by is not None and change.removes_rows():
         problem = f"the change alone doesn't show which row of a key is now the latest by {latest_by}"
@@ -500,7 +531,7 @@ def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, cha
 def _require_whole_partitions(table: str, partition_columns: Sequence[str], change: InputChange) -> None:
     for taken in () if change.is_empty else change.taken:
         is_every_row = change.is_whole and not taken.by_transform
-        is_whole = is_every_row or (taken.keys and set(taken.keys) <= set(partition_columns))
+        is_whole = is_every_row or (taken.keys and set(taken.keys_in_result) <= set(partition_columns))
         if taken.frame is not Frame.SOURCE and not is_whole:
             columns = ", ".join(partition_columns)
             raise FragmentOverwriteError(
@@ -518,14 +549,14 @@ def _require_whole_partitions(table: str, partition_columns: Sequence[str], chan
 def _require_own_partitions(table: str, key_columns: Sequence[str], change: InputChange) -> None:
     """A run computes some of the asset's partitions, so what it replaces must be within them."""
     for taken in () if change.is_empty else change.taken:
-        own = {key.lower() for key in taken.keys}  # Spark ignores case in column names.
+        own = {key.lower() for key in taken.keys_in_result}  # Spark ignores case in column names.
         missing = [column for column in key_columns if column.lower() not in own]
         if missing and taken.frame is not Frame.SOURCE and not change.holds_every_row_in(taken):
             raise FragmentOverwriteError(
                 table=table,
                 frame=f"{taken} of the run's partitions",
-                replaced=f"whole values of {', '.join(taken.keys)}, which other partitions of the asset may have as "
-                "well",
+                replaced=f"whole values of {', '.join(taken.keys_in_result)}, which other partitions of the asset may "
+                "have as well",
                 remedy=f"Build the frame on affected(...) of columns that include {', '.join(missing)}, and partition "
                 "the table by them; or use merge.",
             )

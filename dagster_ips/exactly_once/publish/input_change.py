@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from dagster_ips.core.lineage import Leaf, Unit
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.iceberg.affected_partitions import AffectedPartitions
 from dagster_ips.spark.changelog import NetRows, added, removed
-from dagster_ips.spark.frames import distinct_keys
+from dagster_ips.spark.frames import renamed
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame
@@ -42,7 +42,8 @@ class TakenFrame:
     inputs touch: for each of those upstreams, it says which of its columns equal which columns of the frame.
     ``changed`` are the keys of the groups then; otherwise they are those of the input's changed rows.
     ``by_transform`` says that the groups are usually partitions by a transform such as ``days(at)``, which no column
-    identifies.
+    identifies. ``named`` are the columns of the result that keep the ``keys``, in their order: None for
+    those that it doesn't keep. It is empty if that isn't known.
     """
 
     frame: Frame
@@ -51,6 +52,18 @@ class TakenFrame:
     on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     by_transform: bool = False
     changed: DataFrame | None = field(default=None, compare=False)
+    named: tuple[str | None, ...] = field(default=(), compare=False)
+
+    @property
+    def keys_in_result(self) -> tuple[str, ...]:
+        """The ``keys`` by the names that they have in the result; by their own if it isn't known to keep them."""
+        return tuple(name or key for key, name in zip(self.keys, self.named or self.keys, strict=True))
+
+    @property
+    def keys_lost(self) -> tuple[str, ...]:
+        """Those of the ``keys`` that the result isn't known to keep."""
+        kept = {key for key, name in zip(self.keys, self.named, strict=False) if name}
+        return tuple(key for key in self.keys if key not in kept)
 
     def leaf(self, upstream: str, types: Mapping[str, str]) -> Leaf:
         """The frame as a leaf of a plan."""
@@ -122,6 +135,24 @@ class InputChange:
     """Whether a changed row may be null in a column."""
     known: KnownChange = field(default_factory=KnownChange, compare=False)
     """Shared by all that one view gives."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The columns of the result that are unchanged columns of the upstream, each with the upstream's name of it."""
+
+    def has(self, columns: Collection[str]) -> bool:
+        """Whether the upstream has what these columns of the result are, or columns of the same names."""
+        return all(self._own(column) in self.columns for column in columns)
+
+    def keyed(self, rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+        """Of ``rows`` of the upstream, the values of what are columns ``keys`` of the result, by these names."""
+        return renamed(rows, {key: self._own(key) for key in keys})
+
+    def pruning_of(self, key: str) -> Predicate:
+        """As ``pruning``, for a column of the result."""
+        own = self._own(key)
+        return self.pruning(own) if own == key else self.pruning(own, key)
+
+    def _own(self, column: str) -> str:
+        return self.names.get(column, column)
 
     def has_no_change(self) -> bool:
         """Whether no row changed; runs a job only if files changed whose rows may all be the same as before."""
@@ -154,17 +185,20 @@ class InputChange:
         ]
 
     def changed_keys(self, group: TakenFrame) -> DataFrame:
-        """The distinct keys of the groups in one of ``groups``."""
-        return distinct_keys(self.net().rows if group.changed is None else group.changed, group.keys)
+        """The distinct keys of the groups in one of ``groups``, by their names in the result."""
+        names = dict(zip(group.keys_in_result, group.keys, strict=True))
+        return renamed(self.net().rows if group.changed is None else group.changed, names).distinct()
 
     def made_of(self, keys: Sequence[str]) -> DataFrame:
-        """The values of ``keys`` in the rows of the result, if it keeps those columns unchanged."""
-        if self.fragments:
-            return distinct_keys(added(self.net()), keys)
+        """The distinct values of ``keys`` in the rows of the result, if it keeps those columns unchanged."""
         group = next(iter(self.groups), None)
-        if group and group.frame is Frame.AFFECTED and group.changed is None:
-            return distinct_keys(self.net().rows, keys)
-        return distinct_keys(self.source(), keys)
+        if self.fragments:
+            rows = added(self.net())
+        elif group and group.frame is Frame.AFFECTED and group.changed is None:
+            rows = self.net().rows
+        else:
+            rows = self.source()
+        return self.keyed(rows, keys).distinct()
 
     @property
     def fragments(self) -> list[TakenFrame]:

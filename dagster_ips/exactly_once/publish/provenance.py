@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 class Provenance:
     """What a result is made of.
 
-    ``inputs`` have only those of the taken frames that are in its plan; all that were taken if the plan can't be read.
+    ``inputs`` have only those of the taken frames that are in its plan, and know by which names it keeps their columns;
+    they have all that were taken if the plan can't be read.
     ``faults`` are operations that need rows which a frame leaves out. ``unknown`` is what the plan doesn't show, as
     parts of sentences; ``choices`` is how values of a change may have decided which rows of a source are in the result.
-    ``lineage`` is None if the plan can't be read.
+    ``lineage`` is None if the plan can't be read. ``undeclared`` are the upstreams that the plan has, although the
+    result is declared to be made without them.
     """
 
     inputs: Sequence[InputChange]
@@ -30,6 +32,7 @@ class Provenance:
     unknown: Sequence[str] = ()
     choices: Sequence[str] = ()
     lineage: Lineage | None = None
+    undeclared: Sequence[str] = ()
 
     def with_all_taken(self, inputs: Sequence[InputChange]) -> Provenance:
         """Assume that inputs which the plan lacks are in the result, with all frames that were taken of them."""
@@ -56,24 +59,39 @@ class Provenance:
         """The tables that the result reads beside its inputs, as plans show them; none if that is unknown."""
         return tuple(sorted(self.lineage.tables)) if self.lineage else ()
 
+    @property
+    def places(self) -> Sequence[str]:
+        """What in the plan says where rows lie, and not what they are."""
+        return sorted(self.lineage.places) if self.lineage else ()
+
     def uses_weight(self, taken: TakenFrame) -> bool:
         """Whether the frame's weight is used, and not just passed on."""
         return self.lineage is None or taken.mark in self.lineage.weighed
 
 
-def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, shares_views: bool) -> Provenance:
+def provenance(  # noqa: PLR0913  # all are independent
+    frame: DataFrame,
+    inputs: Sequence[InputChange],
+    *,
+    table: str,
+    shares_views: bool,
+    keys: Collection[str] = (),
+    unrelated: Sequence[InputChange] = (),
+) -> Provenance:
     """What ``frame``, which is to be written to ``table``, is made of; runs no job.
 
     ``table`` is named as in plans. ``shares_views`` says that frames may have been taken for other tables of the same
-    step.
+    step; ``unrelated`` are inputs that only these are declared to be made from. If the result has a column of an input
+    several times, it is known by a name that is among ``keys``.
     """
-    leaves = [taken.leaf(change.upstream, change.types) for change in inputs for taken in change.taken if taken.mark]
-    beside = [taken.leaf(change.upstream, change.types) for change in inputs for taken in _read_beside(change)]
+    every = [*unrelated, *inputs]
+    leaves = [taken.leaf(change.upstream, change.types) for change in every for taken in change.taken if taken.mark]
+    beside = [taken.leaf(change.upstream, change.types) for change in every for taken in _read_beside(change)]
     try:
         found = lineage(result_plan(frame), frame.columns, [*beside, *leaves])
     except PlanUnreadableError as error:
         return Provenance(inputs, unknown=[f"its plan can't be read ({error})"])
-    seen = [replace(change, taken=_in_plan(change, found)) for change in inputs]
+    seen = [_with_names(replace(change, taken=_in_plan(change, found)), found, keys) for change in inputs]
     unseen = [] if shares_views else list(_unseen(inputs, found))
     collected = [_collected(change, taken) for change, taken in unseen if not change.is_empty]
     own = [f"it reads {table}, the table that it is written to"] if table in found.tables else []
@@ -91,12 +109,31 @@ def provenance(frame: DataFrame, inputs: Sequence[InputChange], *, table: str, s
     by_mark = {taken.mark: (change, taken) for change in inputs for taken in _all_frames(change)}
     faults = [(*by_mark[f.leaf], f) for f in found.faults if not f.is_unknown and f.leaf in by_mark]
     unknown = [*collected, *own, *(asked if has_groups else ()), *cut, *dict.fromkeys(opaque)]
-    return Provenance(seen, faults, unknown, () if shares_views else [*asked, *chosen], found)
+    undeclared = [change.upstream for change in unrelated if _in_plan(change, found)]
+    return Provenance(seen, faults, unknown, () if shares_views else [*asked, *chosen], found, undeclared)
 
 
 def _in_plan(change: InputChange, found: Lineage) -> tuple[TakenFrame, ...]:
     """The taken frames that are in the plan, and the tables that it reads beside the view."""
     return tuple(each for each in _all_frames(change) if each.mark in found.leaves)
+
+
+def _with_names(change: InputChange, found: Lineage, keys: Collection[str]) -> InputChange:
+    """``change``, whose frames in the plan know by which names the result keeps their columns."""
+    kept = {taken.mark: found.kept(taken.mark) for taken in change.taken}
+    taken = [replace(t, named=tuple(_named(kept[t.mark], key, keys) for key in t.keys)) for t in change.taken]
+    of_each = [kept[taken.mark] for taken in change.fragments or change.groups]
+    names = {}
+    for column in of_each[0] if of_each else ():
+        if own := frozenset.intersection(*[each.get(column, frozenset()) for each in of_each]):
+            names[column] = column if column in own else min(own)
+    return replace(change, taken=tuple(taken), names=names)
+
+
+def _named(kept: Mapping[str, frozenset[str]], own: str, preferred: Collection[str]) -> str | None:
+    """The column of the result that keeps the column ``own`` of a frame; None if none does."""
+    found = [column for column in kept if own in kept[column]]
+    return min(found, key=lambda column: (column not in preferred, column != own, column), default=None)
 
 
 def _all_frames(change: InputChange) -> list[TakenFrame]:

@@ -115,9 +115,6 @@ def _checked(
     result = result.with_aggregates(table.name)
     stored = result.as_stored
     require_columns_fit(stored, existing, catalog=catalog, table=table.name)
-    if existing is not None and result.mode is Mode.INCREMENTAL:
-        groups = {key for change in result.inputs for taken in change.taken for key in taken.keys}
-        require_rows_found(stored, result.write_mode, existing, groups=groups)
     checked = result.checked(
         table.name,
         tuple(columns),
@@ -125,6 +122,9 @@ def _checked(
         shares_views=table.shares_views,
         key_columns=table.divided.columns if table.divided else (),
     )
+    if existing is not None and result.mode is Mode.INCREMENTAL:
+        groups = {key for change in checked.inputs for taken in change.taken for key in taken.keys_in_result}
+        require_rows_found(stored, result.write_mode, existing, groups=groups)
     return checked, stored
 
 

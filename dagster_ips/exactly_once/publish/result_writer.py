@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ownership import may_hold_rows
-from dagster_ips.core.ranges import quoted
 from dagster_ips.core.row_text import row_text
 from dagster_ips.core.write_mode import (
     Append,
@@ -25,10 +24,12 @@ from dagster_ips.core.write_mode import (
 from dagster_ips.errors import RemovedRowsError
 from dagster_ips.exactly_once.publish.frame_fitness import (
     require_columns,
+    require_declared,
     require_fit,
     require_followable,
     require_followed,
     require_known,
+    require_no_places,
 )
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange
 from dagster_ips.exactly_once.publish.provenance import provenance
@@ -70,6 +71,8 @@ class Result:
     mode: Mode
     inputs: Sequence[InputChange] = ()
     """The asset's inputs, each with the frames that were taken from it."""
+    unrelated: Sequence[InputChange] = ()
+    """Inputs of its step that only other tables are declared to be made from."""
     partitions: str | None = None
     """A condition on the rows of the run's partitions, the only rows that it may write; None without partitions."""
     new_partitions: str | None = None
@@ -136,7 +139,14 @@ class Result:
             return self
         if self.is_derived:
             return replace(self, inputs=[replace(change, taken=()) for change in self.inputs])
-        made = provenance(self.frame, self.inputs, table=f"{catalog}.{table}", shares_views=shares_views)
+        keys = {*mode.columns_needed(partition_columns), *partition_columns, *key_columns}
+        name = f"{catalog}.{table}"
+        made = provenance(
+            self.frame, self.inputs, table=name, shares_views=shares_views, keys=keys, unrelated=self.unrelated
+        )
+        require_declared(made, table=table)
+        if not self.is_trusted:
+            require_no_places(made, table=table)
         if self.is_trusted or (isinstance(mode, OverwriteWhere | Replace) and not shares_views):
             made = made.with_all_taken(self.inputs)  # rows of a change that were collected may be all there is
         require_fit(
@@ -385,14 +395,14 @@ class Result:
             if remove_on:
                 self._require_same_keys(branch, target, remove_on, change)
                 self._require_no_live_rows(branch, target, remove_on, change)
-                rows = with_nested_keys_as_in(target.struct, rows, remove_on)
+                rows = with_nested_keys_as_in(target.struct, change.keyed(rows, remove_on), remove_on)
                 remove_rows(rows, branch, on=remove_on, upstream=change.upstream, partition_columns=partition_columns)
             elif not rows.isEmpty():
                 raise RemovedRowsError(
                     table=branch.table,
                     upstream=change.upstream,
                     problem="append() only adds rows",
-                    remedy="Name the columns that identify a row in both tables, append(remove_on=[...]), or use "
+                    remedy="Name the columns that identify a row, append(remove_on=[...]), or use "
                     "merge(on=...) or overwrite_partitions().",
                 )
 
@@ -400,20 +410,21 @@ class Result:
         """The keys that the target must no longer have, unless the result has them."""
         for change in self.inputs:
             if change.may_remove_rows and (change.groups or change.fragments):
-                self._require_same_keys(branch, target, change.groups[0].keys if change.groups else on, change)
+                keys = change.groups[0].keys_in_result if change.groups else on
+                self._require_same_keys(branch, target, keys, change)
             if change.groups:
                 for group in change.groups:
-                    found = with_nested_keys_as_in(target.struct, change.changed_keys(group), group.keys)
-                    yield ChangedKeys(group.keys, found)
+                    keys = group.keys_in_result
+                    yield ChangedKeys(keys, with_nested_keys_as_in(target.struct, change.changed_keys(group), keys))
             elif change.may_remove_rows and change.fragments:
                 self._require_no_live_rows(branch, target, on, change)
-                found = distinct_keys(removed(change.net()), on)
+                found = change.keyed(removed(change.net()), on).distinct()
                 yield ChangedKeys(on, with_nested_keys_as_in(target.struct, found, on))
 
     def _renewed(self, target: TableMetadata, on: Sequence[str]) -> Sequence[DataFrame]:
         """The keys whose row was removed upstream, so that another row may take its place."""
         return [
-            with_nested_keys_as_in(target.struct, distinct_keys(change.removed(), on), on)
+            with_nested_keys_as_in(target.struct, change.keyed(change.removed(), on).distinct(), on)
             for change in self.inputs
             if change.fragments and change.may_remove_rows
         ]
@@ -427,7 +438,7 @@ class Result:
         """
         if not self.is_trusted:
             return
-        inputs = [each for each in self.inputs if each.taken and set(keys) <= set(each.columns)]
+        inputs = [each for each in self.inputs if each.taken and each.has(keys)]
         found = distinct_keys(self.frame, keys)
         made_of = [with_nested_keys_as_in(target.struct, each.made_of(keys), keys) for each in inputs]
         known = reduce(lambda some, more: some.unionAll(more), made_of)
@@ -442,15 +453,14 @@ class Result:
 
         The live row may be another input's, if rows of several inputs are put together.
         """
-        gone = with_nested_keys_as_in(target.struct, removed(change.net()), keys)
-        names = [quoted(key) for key in keys]
+        gone = with_nested_keys_as_in(target.struct, change.keyed(removed(change.net()), keys), keys)
         for other in self.inputs:
-            if not other.fragments or not set(keys) <= set(other.columns):
+            if not other.fragments or not other.has(keys):
                 continue
-            source = with_nested_keys_as_in(target.struct, other.source(), keys)
-            came = with_nested_keys_as_in(target.struct, added(other.net()).select(*names), keys)
-            live = rows_with_keys(source, gone, keys, [change.pruning(key) for key in keys])
-            both = live.select(*names).exceptAll(came).limit(1).collect()
+            source = with_nested_keys_as_in(target.struct, other.keyed(other.source(), keys), keys)
+            came = with_nested_keys_as_in(target.struct, other.keyed(added(other.net()), keys), keys)
+            live = rows_with_keys(source, gone, keys, [change.pruning_of(key) for key in keys])
+            both = live.exceptAll(came).limit(1).collect()
             if both:
                 raise RemovedRowsError(
                     table=branch.table,
@@ -465,9 +475,9 @@ class Result:
         for change in self.inputs:
             for taken in change.taken:
                 if taken.frame is Frame.AFFECTED:
-                    yield ChangedKeys(taken.keys, change.changed_keys(taken))
+                    yield ChangedKeys(taken.keys_in_result, change.changed_keys(taken))
                 elif taken.frame is Frame.SCOPE and change.partitions:
-                    yield ChangedKeys(taken.keys, sorted(change.partitions.values, key=repr))
+                    yield ChangedKeys(taken.keys_in_result, sorted(change.partitions.values, key=repr))
 
     def _write_all(self, branch: Branch, target: TableMetadata) -> None:
         """Replace all that the run computes, by the same rules for rows that share a key."""

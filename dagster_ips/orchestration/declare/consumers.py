@@ -66,7 +66,7 @@ class Consumer:
     ``step`` are the assets that are computed in the same step, including itself. ``partition_columns`` are, by input,
     the upstreams' columns that hold the partition keys, where they were named explicitly. ``target_lag`` is how long a
     change may wait. ``weighs_live_rows`` is as in ``IcdcView``. ``maker`` says to which existing rows the asset can add
-    changes.
+    changes. ``unrelated`` are upstreams of its step that only other assets are declared to be made from.
     """
 
     key: dg.AssetKey
@@ -78,6 +78,7 @@ class Consumer:
     target_lag: dt.timedelta = USUAL_LAG
     weighs_live_rows: bool = False
     maker: Maker = UNDECLARED
+    unrelated: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -132,9 +133,31 @@ def takes_all(assets: dg.AssetsDefinition, upstream: dg.AssetKey) -> bool:
     return assets.partitions_def is None and (mapping is None or isinstance(mapping, dg.AllPartitionMapping))
 
 
+def mapped_inputs(assets: dg.AssetsDefinition) -> Iterator[tuple[dg.AssetKey, bool]]:
+    """The upstreams that an IO manager reads by a declared mapping, each with whether partitions divide its rows.
+
+    They don't divide those of an input without ``incremental()``, if it has no partitions of its own.
+    """
+    names = incremental_input_names(assets)
+    for name, upstream in assets.keys_by_input_name.items():
+        is_read = not _inputs(assets)[name].dagster_type.is_nothing
+        if is_read and assets.get_partition_mapping_for_dep(upstream) is not None:
+            yield upstream, name in names and assets.partitions_def is not None
+
+
 def keys_of_step(assets: dg.AssetsDefinition) -> tuple[dg.AssetKey, ...]:
     """All assets that the step can compute, even if a run selects only some of them."""
     return tuple(sorted(assets.node_keys_by_output_name.values()))
+
+
+def _made_from(assets: dg.AssetsDefinition, key: dg.AssetKey) -> set[dg.AssetKey]:
+    """The assets that ``key`` is declared to be made from, directly or by way of others of its step."""
+    found, following = set[dg.AssetKey](), [key]
+    while following:
+        new = {dep.asset_key for dep in assets.specs_by_key[following.pop()].deps} - found
+        found |= new
+        following += new & assets.specs_by_key.keys()
+    return found
 
 
 def _reading(
@@ -174,6 +197,8 @@ def _reading(
     one_code = code_of(assets.code_versions_by_key.get(key), metadata[key]) if is_added_to else None
     mapped = {dep.asset_key: dep.partition_mapping for dep in assets.specs_by_key[key].deps} if is_partitioned else {}
     mappings = {each.to_user_string(): mapping_text(found) for each, found in mapped.items() if found is not None}
+    made_from = {each.to_user_string() for each in _made_from(assets, key)}
+    related = {name: each for name, each in inputs.items() if each.upstream in made_from}
     return Consumer(
         key,
         table,
@@ -183,7 +208,8 @@ def _reading(
         columns,
         target_lag_of(metadata[key]),
         isinstance(write_mode, Combine) and write_mode.may_compute_groups_again,
-        _maker(write_mode.declaration if write_mode else "Overwrite", inputs, one_code, mappings),
+        _maker(write_mode.declaration if write_mode else "Overwrite", related, one_code, mappings),
+        frozenset(each.upstream for each in inputs.values()) - made_from,
     )
 
 

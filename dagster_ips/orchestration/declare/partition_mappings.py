@@ -21,6 +21,7 @@ from dagster import DagsterInstance
 from dagster_ips._compat import knowing_deleted_partitions, knowing_partitions, page_of
 from dagster_ips.core.partition_keys import PartitionKeys
 from dagster_ips.core.ranges import Predicate
+from dagster_ips.errors import DeclarationError
 from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.declarations import plain
@@ -350,8 +351,9 @@ def slicing(
     has the same name as the consumer's own column.
 
     Raises:
-        DeclarationError: a ``partition_expr`` is missing or doesn't fit.
+        DeclarationError: a ``partition_expr`` is missing or doesn't fit, or there is a mapping but nothing to map.
     """
+    require_partitions_to_map(graph, consumer, upstream, all_rows=False)
     own, other = graph.get(consumer), graph.get(upstream)
     asset, name = consumer.to_user_string(), upstream.to_user_string()
     own_keys = partition_keys(own.partitions_def, partition_expression(own.metadata), instance, asset=asset)
@@ -361,6 +363,36 @@ def slicing(
     keys = partition_keys(other.partitions_def, partition_expression(other.metadata), instance, asset=name)
     mapping = graph.get_partition_mapping(consumer, upstream)
     return MappedKeys(keys, mapping, other.partitions_def, own.partitions_def, instance, own_keys.division)
+
+
+def require_partitions_to_map(
+    graph: Any,  # noqa: ANN401  # as above
+    consumer: dg.AssetKey,
+    upstream: dg.AssetKey,
+    *,
+    all_rows: bool,
+) -> None:
+    """Refuse a partition mapping to an asset without partitions, as it would have no effect.
+
+    ``all_rows`` says that the consumer reads all rows of such an asset. Otherwise, a partition takes those of its key.
+
+    Raises:
+        DeclarationError: the mapping says anything else.
+    """
+    mapping = graph.get(consumer).partition_mappings.get(upstream)
+    means_the_same = dg.AllPartitionMapping if all_rows else dg.IdentityPartitionMapping
+    if mapping is None or isinstance(mapping, means_the_same) or graph.get(upstream).partitions_def is not None:
+        return
+    name = upstream.to_user_string()
+    read = f"all rows of {name} would be read" if all_rows else "each partition would take only the rows of its own key"
+    raise DeclarationError(
+        asset=consumer.to_user_string(),
+        problem=f"its input {name} has the partition mapping {mapping_text(mapping)}, but {name} has no partitions in "
+        f"Dagster that it could map: {read}.",
+        remedy=f'Declare the partitions of {name}: partitions_def=..., and metadata={{"partition_expr": ...}} with the '
+        "column that holds them (iceberg_asset takes both). Or leave partition_mapping out"
+        f"{', and filter the rows' if all_rows else ''}.",
+    )
 
 
 def _division_of(own: str, upstream_keys: PartitionKeys) -> str:

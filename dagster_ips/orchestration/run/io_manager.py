@@ -374,8 +374,13 @@ def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, 
     because = trusted_because(metadata)
     if because is not None:
         context.add_output_metadata({"trusted, not proved by the plan": because})
-    inputs = [view.change for view in captured.views.values()]
-    result = replace(result, inputs=inputs, is_trusted=because is not None)
+    changes = [view.change for view in captured.views.values()]
+    result = replace(
+        result,
+        inputs=[each for each in changes if each.upstream not in captured.unrelated],
+        unrelated=[each for each in changes if each.upstream in captured.unrelated],
+        is_trusted=because is not None,
+    )
     target = AssetTable(
         name,
         table,

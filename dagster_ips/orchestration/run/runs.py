@@ -67,7 +67,8 @@ class RunInputs:
 
     ``valid_through`` is the time up to which the asset is complete once all of it is published, None if unknown.
     ``by_partition`` is how much each partition takes; empty for one partition or too many, or if that is unknown.
-    ``looked_up`` are the tables that were read beside the views, as they were then. ``declared`` is as in ``Maker``.
+    ``looked_up`` are the tables that were read beside the views, as they were then. ``declared`` is as in ``Maker``,
+    ``unrelated`` as in ``Consumer``.
     """
 
     views: Mapping[str, RunView] = field(default_factory=dict)
@@ -77,6 +78,7 @@ class RunInputs:
     by_partition: Mapping[str, Count] = field(default_factory=dict)
     looked_up: Mapping[str, LookedUp] = field(default_factory=dict)
     declared: str | None = None
+    unrelated: frozenset[str] = frozenset()
 
     @property
     def partitions(self) -> list[str]:
@@ -218,7 +220,7 @@ class Runs:
         cascade = self.staged.cascade if self.staged else cascade_of(running, consumed, target, read_again=again)
         valid_through = completion_of(consumer, graph, lake.storage, self.store, target).after(found)
         seconds, declared = time.monotonic() - started, consumer.maker.declared
-        captured = RunInputs(views, seconds, cascade, valid_through, declared=declared)
+        captured = RunInputs(views, seconds, cascade, valid_through, declared=declared, unrelated=consumer.unrelated)
         return replace(captured, by_partition=_counts(lake.storage, captured))
 
     @contextlib.contextmanager

@@ -86,7 +86,7 @@ def test_a_merge_of_partitions_that_do_not_say_which_keys_were_lost_is_refused(c
 def test_a_row_removed_from_one_input_is_not_looked_for_by_a_key_that_is_computed_for_another() -> None:
     """By the same key, the target may have a row of the other input, which stays."""
     plays, extra = TakenFrame(Frame.ADDED, "__ips_1"), TakenFrame(Frame.ADDED, "__ips_2")
-    inputs = [change(plays), change(extra, upstream="extra", may_remove_rows=False)]
+    inputs = [replace(change(plays), names={"id": "id"}), change(extra, upstream="extra", may_remove_rows=False)]
     marks = frozenset([plays.mark, extra.mark])
     united = Lineage(marks, marks, {"id": frozenset([(plays.mark, "id")])}, (), frozenset())
     made = Provenance(inputs, lineage=united)

@@ -7,6 +7,7 @@ import pytest
 
 import dagster_ips as ips
 from dagster_ips.errors import DeclarationError
+from dagster_ips.orchestration.declare.consumers import consumers_of
 from tests.support.without_spark import manager_of
 
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
@@ -15,7 +16,7 @@ BY_DATE = {"partition_expr": "event_date"}
 
 
 def load(
-    outside: dg.PartitionsDefinition[str],
+    outside: dg.PartitionsDefinition[str] | None,
     own: dg.PartitionsDefinition[str],
     mapping: dg.PartitionMapping | None = None,
     *,
@@ -67,6 +68,45 @@ def test_mappings_that_fit_are_accepted() -> None:
     load(DAYS, dg.WeeklyPartitionsDefinition("2026-01-04"))
     load(DAYS, COUNTRIES, dg.AllPartitionMapping())
     load(COUNTRIES, COUNTRIES, dg.StaticPartitionMapping({"de": "fr"}))
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        dg.TimeWindowPartitionMapping(start_offset=-6),
+        dg.TimeWindowPartitionMapping(),
+        dg.StaticPartitionMapping({"de": "2026-01-01"}),
+        dg.MultiToSingleDimensionPartitionMapping(),
+        dg.LastPartitionMapping(),
+        dg.SpecificPartitionsPartitionMapping(["2026-01-01"]),
+        dg.AllPartitionMapping(),
+        dg.IdentityPartitionMapping(),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+@pytest.mark.parametrize("is_looked_up", [False, True])
+def test_a_mapping_to_a_table_without_partitions_is_refused_unless_it_says_what_is_read_anyway(
+    mapping: dg.PartitionMapping, *, is_looked_up: bool
+) -> None:
+    says_the_same = dg.AllPartitionMapping if is_looked_up else dg.IdentityPartitionMapping
+    if isinstance(mapping, says_the_same):
+        load(None, DAYS, mapping, is_looked_up=is_looked_up)
+    else:
+        with pytest.raises(DeclarationError, match=r"by_key: its input playback .*no partitions.* Declare the p"):
+            load(None, DAYS, mapping, is_looked_up=is_looked_up)
+
+
+def test_a_run_without_with_incremental_refuses_such_a_mapping_too(instance: dg.DagsterInstance) -> None:
+    mapped = ips.incremental(partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-6))
+
+    @dg.asset(partitions_def=DAYS, ins={"playback": mapped}, metadata=ips.append() | BY_DATE)
+    def by_day(playback: ips.IcdcView) -> object:
+        return playback.added
+
+    (consumer,) = consumers_of(by_day, {by_day.key: by_day.metadata_by_key[by_day.key]}, "media")
+    playback = ips.iceberg_asset("playback", table="media.playback")
+    with pytest.raises(DeclarationError, match="no partitions"):
+        consumer.tracked(dg.Definitions(assets=[playback, by_day]).resolve_asset_graph(), instance)
 
 
 def test_resources_of_other_assets_may_be_added_later() -> None:
