@@ -12,7 +12,7 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, quoted
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
-from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, KnownChange, TakenFrame
+from dagster_ips.exactly_once.publish.input_change import FRAGMENTS, Frame, InputChange, KnownChange, TakenFrame
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg.column_ranges import ranges_over
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
@@ -123,6 +123,23 @@ class RunView(IcdcView):
     def reported_ranges(self) -> Mapping[str, ChangeRange]:
         """``ranges``, without recording that the asset has asked for them."""
         return {column: self._range(column) for column in self._captured.ranges}
+
+    def took_only_the_change(self) -> None:
+        """Forget that the source was taken, because only its columns were looked at."""
+        self._taken.frames[:] = [each for each in self._taken.frames if each.frame is not Frame.SOURCE]
+
+    @property
+    def bytes_read(self) -> int | None:
+        """How much the frames that were taken read; None if that isn't known, as they also hold rows beside the change.
+
+        Of unchanged rows, an asset reads what its own filters leave.
+        """
+        taken = {each.frame for each in self._taken.frames}
+        if not taken <= {*FRAGMENTS} or not (taken or self.is_empty):
+            return None
+        changes = self._captured.files.changes
+        is_compared = self._may_remove_rows and taken != {Frame.CHANGES}
+        return sum(file.file_size_bytes for file in changes.touched) if is_compared else changes.size_bytes
 
     def as_sql(self, frame: Frame) -> str:
         """``changes``, ``added``, ``removed`` or ``source`` as SQL in place of a table name, for ``capture()``.

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -103,7 +104,8 @@ class Workplace:
         if known.consumer.is_partitioned:
             raise InstanceError(
                 problem=f"{asset} is partitioned, and each of its partitions is consumed separately.",
-                remedy="To recompute the partitions, launch a backfill of them from Dagster's UI.",
+                remedy=f"To recompute them all: dagster-ips run {quote(asset)} --full; or some: dagster-ips run "
+                f"{quote(asset)} --partitions FIRST...LAST",
             )
         return known
 

@@ -39,7 +39,7 @@ def _lines(workplace: Workplace, story: AssetStory) -> Iterator[str]:
     first = story.captures[0] if story.captures else None
     yield f"{story.asset}: {first['mode']} ({first['reason']})" if first else f"{story.asset}: captured nothing"
     for each in story.captures:
-        yield f"  read       {_read(each)}"
+        yield f"  captured   {_captured(each)}"
     if story.refresh:
         strategy, why = story.refresh
         yield f"  refreshed  {strategy}{f' ({why})' if why else ''}"
@@ -59,7 +59,7 @@ def _lines(workplace: Workplace, story: AssetStory) -> Iterator[str]:
         yield f"  failed     {error}"
 
 
-def _read(each: Mapping[str, str]) -> str:
+def _captured(each: Mapping[str, str]) -> str:
     end = _at(each, "to_inclusive", "to_ms")
     start = _at(each, "from_exclusive", "from_ms")
     between = f"after {start} up to {end}" if start else f"everything up to {end}"

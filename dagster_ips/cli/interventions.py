@@ -12,6 +12,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.history_place import Everywhere, Place
 from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.errors import InstanceError, StateUnreadableError
+from dagster_ips.errors.remedies import full_run
 from dagster_ips.exactly_once.administration import Rewind
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
@@ -91,8 +92,8 @@ def _require_no_rows_twice(workplace: Workplace, known: KnownConsumer, tracked: 
         raise InstanceError(
             problem=f"After a reset, {edge.consumer} would begin again at {tracked.start}. Its runs add rows to its "
             "table, so rows that it has already would be there twice.",
-            remedy=f"Materialize {edge.consumer} with the run tag dagster_ips/mode=full to compute all rows anew. Or, "
-            'to skip what has not been consumed yet, declare start="latest" before the reset.',
+            remedy=f"To compute all rows anew: {full_run(edge.consumer)}. To skip what has not been consumed yet, "
+            'declare start="latest" before the reset.',
         )
 
 

@@ -17,7 +17,7 @@ from dagster_ips.core.history_place import Place, parse_place
 from dagster_ips.errors import IpsError
 
 if TYPE_CHECKING:
-    from dagster_ips.cli import backfills, captures, cascades, context, interventions
+    from dagster_ips.cli import asset_runs, backfills, captures, cascades, context, interventions
     from dagster_ips.cli import estimate as estimates
     from dagster_ips.cli import explain as explanations
     from dagster_ips.cli import explain_query as query_explanations
@@ -26,9 +26,17 @@ if TYPE_CHECKING:
     from dagster_ips.cli import status as statuses
     from dagster_ips.cli.doctor import examination
 else:
-    backfills, captures, cascades, context, interventions, examination = (
+    asset_runs, backfills, captures, cascades, context, interventions, examination = (
         LateModule(f"dagster_ips.cli.{name}")
-        for name in ("backfills", "captures", "cascades", "context", "interventions", "doctor.examination")
+        for name in (
+            "asset_runs",
+            "backfills",
+            "captures",
+            "cascades",
+            "context",
+            "interventions",
+            "doctor.examination",
+        )
     )
     estimates, explanations, query_explanations, interval_tables, waiting, statuses = (
         LateModule(f"dagster_ips.cli.{name}")
@@ -101,6 +109,31 @@ def _at_workplace(command: Callable[..., None]) -> Callable[..., None]:
 def status(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401  # as parsed, here and below
     """Show what each incremental asset, or ASSET, has consumed, what is pending and what is in flight."""
     statuses.status(workplace, **options)
+
+
+@main.command(short_help="Run an asset once, and print what it did.")
+@click.argument("asset")
+@click.option("--full", is_flag=True, help="Compute everything anew; of a partitioned asset, all partitions.")
+@click.option("--incremental", is_flag=True, help="Read only what is pending, also of named partitions.")
+@click.option(
+    "--accept",
+    type=click.IntRange(min=0),
+    metavar="SNAPSHOT",
+    help="Continue with what others wrote to its table up to this snapshot.",
+)
+@click.option("--take-over", metavar="NAME", help="Take over the table of the asset's old name, and compute it anew.")
+@click.option("--ignore-removed", is_flag=True, help="Ignore the rows that were removed upstream, in this run only.")
+@click.option(
+    "--partitions", "spans", multiple=True, metavar="K|A...B", help="A partition, or from one to another; repeatable."
+)
+@_at_workplace
+def run(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401
+    """Run ASSET once in this process, like a run that you launch in Dagster's UI, and print what it did.
+
+    ASSET is an asset key, or the name of the asset's table. Without --partitions, a partitioned asset runs those that
+    are pending; with --full or --take-over, all of them. Partitions that you name are computed anew.
+    """
+    asset_runs.run(workplace, **options)
 
 
 @main.command(short_help="Forget what was consumed: the next run computes everything.")
@@ -269,7 +302,7 @@ def backfill() -> None:
 
 @backfill.command(name="plan", short_help="What would be recomputed, and what that reads.")
 @click.argument("asset")
-@click.option("--partitions", "span", metavar="A..B", help="From one partition to another, inclusive.")
+@click.option("--partitions", "span", metavar="A...B", help="From one partition to another, inclusive.")
 @click.option("--partition", "single", multiple=True, metavar="K", help="One partition; can be repeated.")
 @click.option("--older-code", is_flag=True, help="The partitions with rows from an older code version.")
 @click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Save the plan as JSON.")

@@ -9,8 +9,8 @@ import click
 from click.core import ParameterSource
 from dagster_shared.cli import dg_workspace_options
 
-_WORD = r"""(?:'[^']*'|"[^"]*"|[^\s'"`.,;)]|[.,;)](?=[^\s.,;)]))+"""
-_NEXT = re.compile(rf"(?:^ *|: |\(|run )dagster(?:-ips| sensor)(?: {_WORD})+", re.MULTILINE)
+_WORD = r"""(?:'[^']*'|"[^"]*"|[^\s'"`.,;)]|(?:\.+|[,;)])(?=[^\s.,;)]))+"""
+NEXT = re.compile(rf"(?:^ *|: |\(|run )dagster(?:-ips| sensor)(?: {_WORD})+", re.MULTILINE)
 """A command where a text tells to run it. A dot or comma at its end belongs to the sentence."""
 
 
@@ -18,7 +18,7 @@ def with_workspace(text: str) -> str:
     """Add the current command's options for finding definitions to the commands that ``text`` tells to run."""
     context = click.get_current_context(silent=True)
     options = shlex.join(_workspace_options(context)) if context is not None else ""
-    return _NEXT.sub(lambda found: f"{found[0]} {options}", text) if options else text
+    return NEXT.sub(lambda found: f"{found[0]} {options}", text) if options else text
 
 
 def _workspace_options(context: click.Context) -> list[str]:

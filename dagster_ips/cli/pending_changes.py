@@ -16,6 +16,8 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.time_text import age, moment
+from dagster_ips.core.touched import LineState
+from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import UnknownTableError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
@@ -131,14 +133,7 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
             return shown | {"waits_for_table": tracked.table}, told
         problem = str(UnknownTableError(tracked.table, lake.name, consumer.name, scanned.snapshot_id))
         return shown | {"problem": problem}, f"{edge}: the next run will fail: {problem}"
-    with knowing_partitions(workplace.instance):
-        slicing = next(
-            each
-            for each in consumer.tracked(known.graph, workplace.instance).values()
-            if each.upstream == tracked.upstream
-        )
-        watch = PartitionWatch(lake.storage, workplace.store, consumer.name, lake.find(consumer.table))
-        waiting, line = watch.looked(slicing, source)
+    waiting, line = waiting_partitions(workplace, known, tracked)
     failed, blocked = workplace.failed(known), workplace.blocked(known)
     partitions: list[dict[str, Any]] = [
         {
@@ -156,6 +151,26 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
         "files_of_unknown_partitions": line.unread_causes,
     }
     return shown, _text_of_partitions(edge, partitions, tracked.unreached(line))
+
+
+def waiting_partitions(
+    workplace: Workplace, known: KnownConsumer, tracked: TrackedInput
+) -> tuple[Mapping[str, Watermark | None], LineState]:
+    """The pending partitions of a consumer with up to where each has consumed the input, and what is known of it.
+
+    Raises:
+        UnknownTableError: the input's table doesn't exist.
+    """
+    lake, consumer = known.manager.catalog.open(), known.consumer
+    source = lake.load(tracked.table, asset=consumer.name)
+    with knowing_partitions(workplace.instance):
+        slicing = next(
+            each
+            for each in consumer.tracked(known.graph, workplace.instance).values()
+            if each.upstream == tracked.upstream
+        )
+        watch = PartitionWatch(lake.storage, workplace.store, consumer.name, lake.find(consumer.table))
+        return watch.looked(slicing, source)
 
 
 def _text_of_partitions(edge: Edge, partitions: Sequence[Mapping[str, Any]], unreached: Iterable[str]) -> str:

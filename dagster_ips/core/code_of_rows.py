@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dagster_ips.core.size_text import counted, listed
+from dagster_ips.errors.remedies import full_run
 
 _OF_AGGREGATES_OR_QUERY = re.compile(r"(?P<version>.*)\+(?P<kind>combine|query):[0-9a-f]{8}", re.DOTALL)
 _MOST_CODES = 5
@@ -132,6 +133,7 @@ class ColumnChanges:
 class OlderRows:
     """The rows of a table that a full run would now produce differently; as text, also how to recompute them."""
 
+    table: str
     code: str | None
     codes: tuple[str, ...]
     columns: ColumnChanges
@@ -157,7 +159,7 @@ class OlderRows:
         if not self.partitions:
             if self.codes and _is_of_aggregates_or_query(self.code):
                 return f"{said}. The next run computes everything anew."
-            return f"{said}. To recompute everything, materialize it once with the run tag dagster_ips/mode=full."
+            return f"{said}. To recompute everything: {full_run(self.table)}."
         count, named = counted(len(self.partitions), "partition"), listed(self.partitions, _MOST_SHOWN)
         return f"{said}, in {count} ({named}). To recompute them, launch a backfill of these partitions."
 
@@ -187,6 +189,7 @@ def _parts_of(code: str | None) -> tuple[str, str]:
 
 
 def older_rows(
+    table: str,
     makings: Mapping[str | None, Making],
     code: str | None,
     changes: Mapping[str | None, ColumnChanges],
@@ -198,9 +201,9 @@ def older_rows(
     which the columns changed. With ``declared``, rows that were written with another declaration are older, too.
 
     Example:
-        >>> str(older_rows({None: Making(("1",))}, "2", {}))
+        >>> str(older_rows("media.daily", {None: Making(("1",))}, "2", {}))
         'it has rows from code version 1, and the current version is 2. To recompute everything, ...'
-        >>> str(older_rows({None: Making(("1.0+g1",))}, "1.0+g2", {}))
+        >>> str(older_rows("media.daily", {None: Making(("1.0+g1",))}, "1.0+g2", {}))
         'it has rows from code version 1.0+g1, and the current version is 1.0+g2. To recompute everything, ...'
     """
     codes: dict[str, None] = {}
@@ -223,4 +226,4 @@ def older_rows(
         return None
     named = tuple(sorted(each for each in partitions if each is not None))
     columns = ColumnChanges(tuple(added), tuple(widened))
-    return OlderRows(code, tuple(codes), columns, named, tuple(declarations), declared)
+    return OlderRows(table, code, tuple(codes), columns, named, tuple(declarations), declared)

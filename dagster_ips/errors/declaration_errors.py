@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dagster_ips.errors.base_error import IpsError
+from dagster_ips.errors.remedies import full_run
 
 
 @dataclass(eq=False)
@@ -182,7 +183,7 @@ class RewindError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.consumer} can't be rewound on {self.upstream}: {self.problem}. No state changed. To recompute "
-            f"everything instead, materialize {self.consumer} with the run tag dagster_ips/mode=full."
+            f"everything instead: {full_run(self.consumer)}."
         )
 
 

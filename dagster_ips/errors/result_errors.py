@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dagster_ips.errors.base_error import IpsError
+from dagster_ips.errors.remedies import full_run
 
 
 @dataclass(eq=False)
@@ -88,8 +89,8 @@ class CombineError(IpsError):
         return (
             f"{self.table}: {self.problem}. Its groups would be wrong, so nothing was written and nothing was "
             f"consumed. If the asset's function now returns a different row for the same upstream row, or someone "
-            f"else changed the table, recompute it once with the run tag dagster_ips/mode=full. A value that is too "
-            f"large needs a larger type: cast it in combine(aggregates=...)."
+            f"else changed the table, recompute it: {full_run(self.table)}. A value that is too large needs a larger "
+            f"type: cast it in combine(aggregates=...), or in the query of a SQL asset."
         )
 
 
@@ -173,7 +174,7 @@ class UntracedResultError(IpsError):
             f"{self.problem}. It may lack rows or have some twice, so nothing was written and nothing was consumed. "
             f"Use Spark's own operations (is_empty and stats tell how much changed without a frame). Or, if each row "
             f"of the result comes from one changed row, or from one group of affected(...) or scope, say so in the "
-            f"asset's metadata: trusted(because='...'). A run with the tag dagster_ips/mode=full computes everything."
+            f"asset's metadata: trusted(because='...'). To compute everything once: {full_run(self.table)}."
         )
 
 
@@ -217,7 +218,7 @@ class UnfollowedChangeError(IpsError):
             remedy = (
                 "If its changes don't matter, declare the input with lookup() and take a DataFrame. If they do, build "
                 f"the frame on ips.affected(fact, ..., by={view}, on=...), which has the groups that either change "
-                "touches, or return an Overwrite. A run with the tag dagster_ips/mode=full computes everything once"
+                f"touches, or return an Overwrite. To compute everything once: {full_run(self.table)}"
             )
         return f"{self.table}: {what}. Nothing was written and nothing was consumed. {remedy}."
 
@@ -335,8 +336,8 @@ class QueryNotDerivedError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.asset}: its table can't be refreshed incrementally ({self.problem}), and "
-            f'refresh="strict" allows nothing else. Nothing was written and nothing was consumed. Allow a full refresh '
-            f'with refresh="auto", run it once with the tag dagster_ips/mode=full, or change the query.'
+            f'refresh="strict" allows nothing else. Nothing was written and nothing was consumed. Allow full refreshes '
+            f'with refresh="auto", or change the query. To refresh everything once: {full_run(self.asset)}.'
         )
 
 

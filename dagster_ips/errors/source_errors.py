@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dagster_ips.errors.base_error import IpsError
+from dagster_ips.errors.remedies import full_run, run_ignoring_removed
 
 
 @dataclass(eq=False)
@@ -126,12 +127,11 @@ class BrokenHistoryError(IpsError):
         return (
             f"{self.table} {what} since {self.consumer} consumed it up to snapshot {self.consumed_snapshot_id} (head "
             f"is now {self.head_snapshot_id}). {why} Nothing was captured and no state changed. To recompute "
-            f"{self.consumer} from the table's current rows, materialize it with the run tag dagster_ips/mode=full"
-            f"{or_else}."
+            f"{self.consumer} from the table's current rows: {full_run(self.consumer)}{or_else}."
         )
 
 
-_AUTOMATICALLY = ", or declare the input with incremental(on_expired='full') to have runs do that automatically"
+_AUTOMATICALLY = "; or declare the input with incremental(on_expired='full') to have runs do that automatically"
 
 
 @dataclass(eq=False)
@@ -177,7 +177,7 @@ class SourceRolledBackError(BrokenHistoryError):
         return self._message(
             f"was rolled back to snapshot {self.common_snapshot_id}",
             "Consumed rows are no longer in it.",
-            ", or declare the input with incremental(on_rollback='continue') to have runs undo those rows",
+            "; or declare the input with incremental(on_rollback='continue') to have runs undo those rows",
         )
 
 
@@ -237,8 +237,8 @@ class RemovedRowsError(IpsError):
         return (
             f"{self.table}: rows were removed from {self.upstream}, and {self.problem}. Continuing would leave wrong "
             f"rows in the table, so nothing was written and nothing was consumed. {self.remedy} To recompute the whole "
-            f"table, materialize it with the run tag dagster_ips/mode=full. To ignore this one removal, such as a "
-            f"purge of old rows, use dagster_ips/on_removed=ignore."
+            f"table: {full_run(self.table)}. To ignore this one removal, such as a purge of old rows: "
+            f"{run_ignoring_removed(self.table)}."
         )
 
 

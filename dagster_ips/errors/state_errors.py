@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from shlex import quote
 
 from dagster_ips.errors.base_error import IpsError
+from dagster_ips.errors.remedies import full_run
 
 
 @dataclass(eq=False)
@@ -21,7 +22,7 @@ class LostCursorError(IpsError):
             f"{self.consumer} has consumed changes of {self.upstream} before ({self.icdc_table} was created for it), "
             f"but neither this Dagster instance nor its table shows up to where. Starting over where "
             f"incremental(start=...) says could skip rows or duplicate them, so nothing was captured and no state "
-            f"changed. To recompute everything, materialize {self.consumer} with the run tag dagster_ips/mode=full. "
+            f"changed. To recompute everything: {full_run(self.consumer)}. "
             f"To start over anyway: dagster-ips reset {quote(self.consumer)} --upstream {quote(self.upstream)} "
             f"--why '...'"
         )
@@ -44,7 +45,7 @@ class UpstreamRenamedError(IpsError):
             f"{self.consumer} has consumed changes of the same table as {self.former}{at}. Starting {self.upstream} "
             f"where incremental(start=...) says could skip rows or duplicate them, so nothing was captured and no "
             f"state changed. {go_on}dagster-ips reset {quote(self.consumer)} --upstream {quote(self.upstream)} "
-            f"--why '...'. To recompute everything, materialize {self.consumer} with the run tag dagster_ips/mode=full."
+            f"--why '...'. To recompute everything: {full_run(self.consumer)}."
         )
 
 
@@ -105,13 +106,13 @@ class StateUnreadableError(IpsError):
     """The stored cursor isn't in a format that this library writes."""
 
     edge: str
+    consumer: str
     cause: str
 
     def __str__(self) -> str:
         return (
             f"The stored state of {self.edge} can't be read ({self.cause}). It is unknown what was consumed, so "
-            f"nothing was captured. To rebuild the table and the state, materialize the consumer with the run tag "
-            f"dagster_ips/mode=full."
+            f"nothing was captured. To rebuild the table and the state: {full_run(self.consumer)}."
         )
 
 

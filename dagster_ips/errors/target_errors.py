@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dagster_ips.errors.base_error import IpsError
+from dagster_ips.errors.remedies import accepting_run, full_run, run_taking_over
 
 _SHOWN = 5
 
@@ -21,7 +22,7 @@ class TargetChangedError(IpsError):
         return (
             f"{self.table}, the table of {self.consumer}, {self.what}. It may therefore lack changes that were "
             f"consumed, and continuing would skip them. Nothing was captured and no state changed. To rebuild it from "
-            f"its inputs, materialize {self.consumer} with the run tag dagster_ips/mode=full."
+            f"its inputs: {full_run(self.consumer)}."
         )
 
 
@@ -40,9 +41,8 @@ class UnknownPublicationError(IpsError):
             f"or before Dagster's database was restored from a backup. It is unknown whether it did, because the "
             f"table's snapshots from that time are gone, and its metadata files are gone or can't be read. Continuing "
             f"could write rows twice, so nothing was captured. If its storage was down, run again. To rebuild the "
-            f"table from its inputs, materialize {self.consumer} with the run tag dagster_ips/mode=full. To avoid "
-            f"this, keep snapshots and metadata files (write.metadata.previous-versions-max) for longer than it may "
-            f"take until a failed run is retried."
+            f"table from its inputs: {full_run(self.consumer)}. To avoid this, keep snapshots and metadata files "
+            f"(write.metadata.previous-versions-max) for longer than it may take until a failed run is retried."
         )
 
 
@@ -59,8 +59,8 @@ class TargetOfAnotherError(IpsError):
             f"{self.table}, which {self.asset} would write, belongs to {self.owner}, according to its snapshots or "
             f"its property dagster-ips.asset. Two assets with the same table would delete each other's rows or write "
             f"them twice, so nothing was written and no state changed. Give {self.asset} a table of its own, "
-            f"table(...). If {self.owner} was renamed to {self.asset}, materialize {self.asset} with the run tag "
-            f"dagster_ips/take_over={self.owner}: that recomputes everything, and {self.owner} is refused from then on."
+            f"table(...). If {self.owner} was renamed to {self.asset}: {run_taking_over(self.asset, self.owner)}. That "
+            f"recomputes everything, and {self.owner} is refused from then on."
         )
 
 
@@ -79,9 +79,8 @@ class ForeignWriteError(IpsError):
             f"Someone other than {self.asset} changed rows of its table {self.table}: "
             f"{', '.join(self.commits[:_SHOWN])}{more}. Rows they added don't come from its inputs, and rows they "
             f"removed would stay missing, so nothing was written and nothing was consumed. To recompute the whole "
-            f"table, materialize {self.asset} (all of its partitions, if it has any) with the run tag "
-            f"dagster_ips/mode=full. To continue with the table as it is, materialize it once with "
-            f"dagster_ips/accept={self.newest}."
+            f"table: {full_run(self.asset)} (all of its partitions, if it has any). To continue with the table as it "
+            f"is: {accepting_run(self.asset, self.newest)}."
         )
 
 
@@ -107,8 +106,7 @@ class TargetColumnsChangedError(IpsError):
             )
         return (
             f"{what} Continuing would leave wrong rows in the table, so nothing was written and nothing was consumed. "
-            f"Rename the columns back, or recompute the whole table: materialize {self.asset} with the run tag "
-            f"dagster_ips/mode=full."
+            f"Rename the columns back, or recompute the whole table: {full_run(self.asset)}."
         )
 
 
@@ -125,8 +123,8 @@ class MixedFilesError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.table} has files from before its partitioning changed, with rows of several partitions, so Iceberg "
-            f"can't replace single partitions. Nothing was written and nothing was consumed. Run the asset once with "
-            f"the run tag dagster_ips/mode=full, or rewrite the files in Spark: {self.rewrite}"
+            f"can't replace single partitions. Nothing was written and nothing was consumed. Rewrite them in Spark: "
+            f"{self.rewrite}. Or recompute everything: {full_run(self.table)}."
         )
 
 
@@ -141,11 +139,10 @@ class UnknownRowsError(IpsError):
     def __str__(self) -> str:
         return (
             f"{self.table} already has rows, and nothing shows that {self.asset} wrote them. Its first run would "
-            f"delete them, so nothing was written and no state changed. To replace them, materialize {self.asset} (all "
-            f"of its partitions, if it has any) with the run tag dagster_ips/mode=full. To keep them, give "
-            f"{self.asset} another table, table(...). If its inputs have a start and it isn't written with combine(), "
-            f"which can't add to rows of other code, you can continue from the existing rows: materialize it with "
-            f"dagster_ips/accept={self.head_snapshot_id}."
+            f"delete them, so nothing was written and no state changed. To replace them: {full_run(self.asset)} "
+            f"(all of its partitions, if it has any). To keep them, give {self.asset} another table, table(...). If "
+            f"its inputs have a start and it isn't written with combine(), which can't add to rows of other code, you "
+            f"can continue from the existing rows: {accepting_run(self.asset, self.head_snapshot_id)}."
         )
 
 

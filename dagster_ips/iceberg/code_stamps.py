@@ -151,7 +151,7 @@ def older_rows_of(
         known |= {key: making_of(metadata, known, key, at) for key, at in published().items()}
     made = {key: each for key, each in known.items() if wanted is None or key in wanted}
     since = {each.schema_id: _changes(metadata, each.schema_id) for each in made.values()}
-    return older_rows(made, code, since, declared)
+    return older_rows(metadata.table, made, code, since, declared)
 
 
 def codes_of(metadata: TableMetadata) -> set[str]:

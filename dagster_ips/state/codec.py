@@ -63,9 +63,9 @@ def _decoded(
             raise StateVersionError(edge=str(edge), found=version, known=newest)
         state = state_of(value)
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise StateUnreadableError(edge=str(edge), cause=f"{type(error).__name__}: {error}") from error
+        raise StateUnreadableError(str(edge), edge.consumer, f"{type(error).__name__}: {error}") from error
     if state.edge != edge:
-        raise StateUnreadableError(edge=str(edge), cause=f"it is the state of {state.edge}")
+        raise StateUnreadableError(str(edge), edge.consumer, f"it is the state of {state.edge}")
     return state
 
 

@@ -69,8 +69,8 @@ def test_rows_of_an_earlier_code_version_are_reported_until_everything_is_recomp
     history.wrote(Mode.FULL, "1")
     assert history.says("1") is None
     assert history.says("2") == (
-        "it has rows from code version 1, and the current version is 2. To recompute everything, materialize it once "
-        "with the run tag dagster_ips/mode=full."
+        "it has rows from code version 1, and the current version is 2. To recompute everything: dagster-ips run "
+        "media.daily --full; or run it in Dagster's UI with the run tag dagster_ips/mode=full."
     )
     history.wrote(Mode.INCREMENTAL, "2")
     assert str(history.says("2")).startswith("it has rows from code version 1, and the current version is 2")

@@ -80,7 +80,7 @@ def test_new_code_continues_and_the_run_and_the_check_report_older_rows_until_a_
     passed, said = check_says(new, instance)
     assert passed
     assert said.startswith(f"everything is consumed. {OF_1[0].upper()}{OF_1[1:]}")
-    assert said.endswith("materialize it once with the run tag dagster_ips/mode=full.")
+    assert said.endswith("--full; or run it in Dagster's UI with the run tag dagster_ips/mode=full.")
 
     lake.append(events([2]))
     for _ in range(2):  # the second run has nothing to write
@@ -117,5 +117,5 @@ def test_rows_older_than_a_column_are_reported_even_if_only_the_upstream_changed
     lake.sql("ALTER TABLE lake.media.playback ADD COLUMN plan string")
     lake.append(events([2]))
     (said,) = shown(materialize(defs, instance, "coded", tags=SENSOR))
-    assert said.startswith("rows from before plan was added have NULL in it. To recompute everything,")
+    assert said.startswith("rows from before plan was added have NULL in it. To recompute everything:")
     assert shown(materialize(defs, instance, "coded", tags=FULL)) == [""]

@@ -46,7 +46,7 @@ def test_rows_deleted_from_a_target_are_noticed_and_both_remedies_do_what_they_s
     with pytest.raises(ForeignWriteError, match="come from its inputs") as raised:
         run(lake, instance, "copy")
 
-    (accept,) = re.findall(r"once with dagster_ips/accept=(\d+)", str(raised.value))
+    (accept,) = re.findall(r"with the run tag dagster_ips/accept=(\d+)", str(raised.value))
     (event,) = run(lake, instance, "copy", accept=accept).get_asset_materialization_events()
     assert f"accepts rows that others wrote**, as requested by run tag: snapshot {accept}" in str(
         event.materialization.metadata["summary"].value

@@ -134,7 +134,8 @@ def test_a_target_that_others_rolled_back_or_replaced_is_refused_and_the_advice_
         materialize(definitions, instance, "daily")
     assert cursors(instance) == before
 
-    (asset, tag, value) = re.findall(r"materialize (\S+) with the run tag (\S+)=(\w+)", str(raised.value))[0]
+    told = re.findall(r"dagster-ips run (\S+) --full; or .* with the run tag (\S+)=(\w+)", str(raised.value))
+    ((asset, tag, value),) = told
     materialize(definitions, instance, asset, tags={tag: value})
     assert lake.rows("media.daily") == expected_daily(rows + late)
     lake.append(events([14], day=2))

@@ -18,6 +18,7 @@ from dagster_ips.core.target import TargetHistory, settle
 from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import UnprovableError
+from dagster_ips.errors.remedies import full_run
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.line_look import as_divided_now
@@ -295,7 +296,7 @@ def _made_of(claim: Claim, i: int, key: str | None) -> Watermark | None:
         raise unprovable(problem, "Read it from the beginning, without start.")
     if not _has_begun(state):
         problem = "neither a stamp of its table nor a cursor says which changes its rows include"
-        raise unprovable(problem, "Run it once with the run tag dagster_ips/mode=full.")
+        raise unprovable(problem, f"To recompute it: {full_run(state.edge.consumer)}.")
     _require_whole(state, tracked, key)
     mark = _latest_mark(state, line, tracked, key)
     if mark is None:

@@ -14,6 +14,7 @@ from dagster_ips.core.ranges import quoted
 from dagster_ips.core.table_name import parts_of
 from dagster_ips.core.write_mode import OverwritePartitions, WriteMode
 from dagster_ips.errors import FrameColumnsError, UnknownColumnError
+from dagster_ips.errors.remedies import full_run
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.code_stamps import makings
@@ -64,8 +65,8 @@ def require_rows_found(
             column=by[0],
             known=tuple(name for name in target.column_names if name not in (*new, by[0])),
             remedy="Existing rows have NULL in it, so they can't be found by it and would stay beside the rows that "
-            "replace them. Nothing was written and nothing was consumed. Recompute everything once with the run "
-            "tag dagster_ips/mode=full.",
+            "replace them. Nothing was written and nothing was consumed. To recompute everything: "
+            f"{full_run(target.table)}.",
         )
 
 
@@ -143,8 +144,8 @@ def _ways_to_change(target: TableMetadata, name: str, found: Fit) -> Iterator[st
         yield f"No published run has filled {empty}, so {drop} {empty} loses nothing."
     paths = [*(each.path for each in found.gone), *(each.path for each in found.misfits)]
     yield (
-        f"To change the table instead: {drop} {', '.join(_sql(*path) for path in paths)}, then recompute everything "
-        "with the run tag dagster_ips/mode=full."
+        f"To change the table instead: {drop} {', '.join(_sql(*path) for path in paths)}. Then recompute everything: "
+        f"{full_run(target.table)}."
     )
 
 

@@ -26,6 +26,7 @@ from dagster_ips.errors import (
     UnknownColumnError,
     UntracedResultError,
 )
+from dagster_ips.errors.remedies import full_run
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange, TakenFrame
 from dagster_ips.exactly_once.publish.provenance import Provenance
 from dagster_ips.spark.writes.overwrite_where import require_condition
@@ -540,9 +541,8 @@ def _require_whole_partitions(table: str, partition_columns: Sequence[str], chan
                 replaced=f"whole partitions ({columns or 'no column'})",
                 remedy=f"Build the frame on affected({columns}), or use append or merge."
                 if columns
-                else "The table exists, but isn't partitioned by plain columns: ALTER TABLE ... ADD PARTITION FIELD "
-                "... does that, and a run with the tag dagster_ips/mode=full rewrites its files. Or use append or "
-                "merge.",
+                else "The table exists, but isn't partitioned by plain columns. Use append or merge, or partition it "
+                f"by ALTER TABLE ... ADD PARTITION FIELD ..., and rewrite its files: {full_run(table)}.",
             )
 
 

@@ -31,7 +31,7 @@ class Frame(StrEnum):
     SOURCE = "source"
 
 
-_FRAGMENTS = (Frame.CHANGES, Frame.ADDED, Frame.REMOVED, Frame.WEIGHTED, Frame.CHANGELOG)
+FRAGMENTS = (Frame.CHANGES, Frame.ADDED, Frame.REMOVED, Frame.WEIGHTED, Frame.CHANGELOG)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class TakenFrame:
     def leaf(self, upstream: str, types: Mapping[str, str]) -> Leaf:
         """The frame as a leaf of a plan."""
         whole = Unit.WHOLE if self.frame is Frame.SOURCE else Unit.GROUP
-        unit = Unit.ROW if self.frame in _FRAGMENTS else whole
+        unit = Unit.ROW if self.frame in FRAGMENTS else whole
         weight = WEIGHT if self.frame is Frame.WEIGHTED else None
         return Leaf(self.mark, upstream, unit, self.keys, self.on, weight, types)
 
@@ -203,4 +203,4 @@ class InputChange:
     @property
     def fragments(self) -> list[TakenFrame]:
         """The frames taken that hold only changed rows, whatever they belong to."""
-        return [taken for taken in self.taken if taken.frame in _FRAGMENTS]
+        return [taken for taken in self.taken if taken.frame in FRAGMENTS]

@@ -358,8 +358,8 @@ class Result:
                     upstream=change.upstream,
                     problem="rows from before start= aren't counted in the table, so it is unknown whether the removed "
                     "ones are",
-                    remedy="Leave start= out and run it once with the run tag dagster_ips/mode=full, which counts all "
-                    'rows; or declare the input with on_removed="ignore".',
+                    remedy="Leave start= out and recompute the table, which then counts all rows; or declare the input "
+                    'with on_removed="ignore".',
                 )
         if is_weighted and self.unchanged.issuperset(self.looked_up):
             return

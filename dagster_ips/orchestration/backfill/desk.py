@@ -45,7 +45,7 @@ class BackfillDesk:
         return cls(definitions, lineage)
 
     def span(self, asset: str, span: str) -> list[str]:
-        """The partitions of ``asset`` in the span ``A..B``, both ends included; ``span`` itself if it is a key.
+        """The partitions of ``asset`` in the span ``A...B`` or ``A..B``, both included; ``span`` itself if it is a key.
 
         With several dimensions, these are the keys between both ends in each dimension, as in Dagster.
 
@@ -54,7 +54,7 @@ class BackfillDesk:
             UnknownConsumerError: there is no such asset.
         """
         definition = self.lineage.partitions_def(asset)
-        first, dots, last = span.partition("..")
+        first, dots, last = span.partition("..." if "..." in span else "..")
         if definition is None or not dots:
             return [span]
         keys = list(definition.get_partition_keys(dynamic_partitions_store=self.lineage.instance))
@@ -65,6 +65,9 @@ class BackfillDesk:
             within = definition.get_partition_keys_in_range(dg.PartitionKeyRange(first, last)) if are_there else ()
         if not within:
             problem = f"{asset} has no partitions from {first} to {last}."
+            if are_there:
+                problem = f"{first} comes after {last}, so there is nothing from the one to the other."
+                raise InstanceError(problem=problem, remedy=f"Swap them: {last}...{first}")
             raise InstanceError(
                 problem=problem,
                 remedy=f"Its partitions are {keys[0]} to {keys[-1]}." if keys else "It has no partitions.",

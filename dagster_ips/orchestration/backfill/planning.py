@@ -14,6 +14,7 @@ from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.run_seconds import seconds_of_run
 from dagster_ips.errors import InstanceError
+from dagster_ips.errors.remedies import full_run
 from dagster_ips.exactly_once.capture.file_keys import FileKeys
 from dagster_ips.exactly_once.capture.line_look import keys_there
 from dagster_ips.exactly_once.capture.partition_captures import live_in_partitions
@@ -90,7 +91,7 @@ def _root_partitions(lineage: AssetLineage, asset: str, partitions: Sequence[str
     if others := lineage.node(asset).execution_set_asset_keys - {dg.AssetKey.from_user_string(asset)}:
         with_it = ", ".join(sorted(key.to_user_string() for key in others))
         problem = f"{asset} is computed in one step with {with_it}, and Dagster can't run the step for {asset} alone."
-        remedy = "Materialize all of them in Dagster's UI, and later stages follow; or declare can_subset=True."
+        remedy = f"To compute all of them, and then the later stages: {full_run(asset)}. Or declare can_subset=True."
         raise InstanceError(problem=problem, remedy=remedy)
     definition = lineage.partitions_def(asset)
     if definition is None:

@@ -22,6 +22,7 @@ from dagster_ips.query.affected_keys import (
     added,
     after,
     before,
+    kept,
     origins,
     removed,
     source_of,
@@ -68,13 +69,17 @@ class QueryRun:
         """
         try:
             step = self._step()
-            return self._maintained(step), step
+            made = self._maintained(step)
         except UnresolvedQueryError as error:
             _ = self._as_given  # If Spark refuses the query itself, this says so.
             step = self._plan.whole(f"Spark doesn't accept it rewritten for what changed: {error.problem}")
             if self.refresh is Refresh.STRICT:
                 raise QueryNotDerivedError(asset=self.asset, problem=step.reason) from error
-            return self._maintained(step), step
+            made = self._maintained(step)
+        for source, view in enumerate(self.views) if step.rows is not None else ():
+            if step.reads.isdisjoint((after(source), before(source), kept(source))):
+                view.took_only_the_change()
+        return made, step
 
     def _maintained(self, step: MaintenanceStep) -> MaintainedRows:
         match step.strategy:

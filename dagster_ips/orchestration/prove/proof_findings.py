@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.errors import IpsError
+from dagster_ips.errors.remedies import full_run
 from dagster_ips.exactly_once.inspect.claims import Claim, ClaimedPart
 from dagster_ips.exactly_once.inspect.sampled_rows import SampledRows
 from dagster_ips.spark.comparison import Comparison
@@ -53,7 +54,7 @@ class Findings:
             remedy = (
                 "Prove a larger one: proof(..., sample=1), or the check's config."
                 if self.proved
-                else "It is unknown which partitions were computed: run them with the run tag dagster_ips/mode=full."
+                else f"It is unknown which partitions were computed. Recompute them: {full_run(self.claim.consumer)}."
             )
             return unknown(f"Not proved: no row of {self.claim.target.table} is in this sample. {remedy}")
         blamed = kinds["missing"] if self.claim.keeps_removed_rows else sum(kinds.values())
@@ -90,7 +91,7 @@ class Findings:
         if self.outside:
             said.append(
                 f"{self.outside:,} rows are in partitions of which it is unknown whether a run computed them. To "
-                "recompute them, run them with the tag dagster_ips/mode=full."
+                f"recompute them: {full_run(self.claim.consumer)}."
                 if self._may_be_forgotten
                 else f"{self.outside:,} rows are in partitions that no run has ever computed."
             )
@@ -105,8 +106,7 @@ class Findings:
             )
         if blamed:
             said.append(
-                "To recompute the table, run it with the tag dagster_ips/mode=full; if the asset is wrong, fix it "
-                "first."
+                f"If the asset is wrong, fix it first. To recompute the table: {full_run(self.claim.consumer)}."
             )
         if self.untold:
             said.append(f"{len(self.untold):,} partitions could not be proved: {next(iter(self.untold.values()))}")

@@ -17,6 +17,7 @@ from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.write_mode import ByQuery, Combine, OverwriteWhere, Replace, WriteMode
 from dagster_ips.errors import DeclarationError, IpsError, OutputTypeError
+from dagster_ips.errors.remedies import full_run
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.exactly_once.publish.result_publication import AssetTable, publish_result
 from dagster_ips.exactly_once.publish.result_writer import Result
@@ -345,14 +346,14 @@ def _not_captured(key: dg.AssetKey, did: str) -> DeclarationError:
 
 
 def _captured_twice(key: dg.AssetKey, *, is_published: bool) -> DeclarationError:
+    asset = key.to_user_string()
     published = (
         "The first block was published and has consumed the change, so this one would find none; its statements didn't "
-        "run. Put all statements into one block, which publishes them together, and then run the asset with the run "
-        "tag dagster_ips/mode=full."
+        f"run. Put all statements into one block, which publishes them together. Then recompute it: {full_run(asset)}."
     )
     nested = "Nothing was written and nothing was consumed. Put all statements into the outer block."
     return DeclarationError(
-        asset=key.to_user_string(),
+        asset=asset,
         problem="one of its steps calls capture() twice, but a change is consumed by a single block.",
         remedy=published if is_published else nested,
     )

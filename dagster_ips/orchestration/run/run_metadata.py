@@ -17,6 +17,7 @@ from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.valid_through import ALWAYS
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
 from dagster_ips.exactly_once.capture.partition_counts import Count
+from dagster_ips.exactly_once.publish.input_change import Frame
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.orchestration.declare.declarations import TABLE_NAME
@@ -119,6 +120,8 @@ def _sentence(report: RunReport) -> str:
         parts.append("**another run had already published this**, so nothing was written")
     elif capture.mode is Mode.INCREMENTAL and all(view.is_empty for view in views) and not report.publication.snapshots:
         parts.append("**no change**, so nothing was written")
+    if report.lookups:
+        parts.append(f"looked up in **{escaped(', '.join(report.lookups))}**")
     if report.older:
         parts.append(f"**older rows**: {escaped(str(report.older))}")
     parts.append(f"mode **{capture.mode}**: {escaped(capture.reason)}")
@@ -139,9 +142,24 @@ def _consumed(name: str, view: RunView) -> str:
     files = counted(stats.files, "file") if of is None else f"{stats.files:,} of {counted(of, 'file')}"
     text += f"{files}, {counted(stats.rows, 'row')}, {size_text(stats.size_bytes)}"
     if stats.source_size_bytes:
-        saved = max(0.0, 1 - stats.size_bytes / stats.source_size_bytes)
-        text += f" of {size_text(stats.source_size_bytes)}, **{saved:.1%} less than a full read**"
+        text += f" of {size_text(stats.source_size_bytes)}"
+        read = view.bytes_read
+        if read is not None:
+            text += f", **{max(0.0, 1 - read / stats.source_size_bytes):.1%} less than a full read**"
+        elif beside := _read_beside(view):
+            text += f"; the run read {beside}, too"
     return ", ".join([text, *limited])
+
+
+def _read_beside(view: RunView) -> str | None:
+    """What a run read of an input beside its change; None if it took no frame of it, as an outside job does."""
+    taken = view.change.taken
+    if any(each.frame is Frame.SOURCE for each in taken):
+        return "**unchanged rows**, all of them unless the asset filters them"
+    groups = next((each for each in taken if each.frame is Frame.AFFECTED), None)
+    if groups is not None:
+        return f"the unchanged rows of each {escaped(', '.join(groups.keys))} that changed"
+    return "the unchanged rows of partitions that changed" if taken else None
 
 
 def _limited(share: BacklogShare) -> Iterator[str]:
