@@ -83,6 +83,7 @@ from dagster_ips.errors.target_errors import (
     AuditError,
     DirectWriteError,
     ForeignWriteError,
+    IdleJobError,
     MixedFilesError,
     PublishError,
     TargetChangedError,
@@ -90,6 +91,7 @@ from dagster_ips.errors.target_errors import (
     TargetOfAnotherError,
     UnknownPublicationError,
     UnknownRowsError,
+    UnstampedCommitError,
 )
 
 __all__ = [
@@ -112,6 +114,7 @@ __all__ = [
     "FragmentOverwriteError",
     "FrameColumnsError",
     "IcdcTableGoneError",
+    "IdleJobError",
     "InstanceError",
     "IntervalError",
     "IpsError",
@@ -164,6 +167,7 @@ __all__ = [
     "UnorderedColumnError",
     "UnprovableError",
     "UnresolvedQueryError",
+    "UnstampedCommitError",
     "UnsupportedTableError",
     "UntracedResultError",
     "UpstreamRenamedError",
