@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -142,22 +142,24 @@ class RunView(IcdcView):
         return sum(file.file_size_bytes for file in changes.touched) if is_compared else changes.size_bytes
 
     def as_sql(self, frame: Frame) -> str:
-        """``changes``, ``added``, ``removed`` or ``source`` as SQL in place of a table name, for ``capture()``.
+        """As ``sql_of``, for a statement whose plan isn't inspected: it counts as reading the frame."""
+        self._taken.frames.append(TakenFrame(frame, ""))
+        return self.sql_of(frame)
+
+    def sql_of(self, frame: Frame) -> str:
+        """``changes``, ``added``, ``removed`` or ``source`` as SQL in place of a table name, which any Spark can run.
 
         SQL can't compare rows that contain a map or a variant: for those, added and removed exist only as frames.
         """
-        self._taken.frames.append(TakenFrame(frame, ""))  # the plan of a SQL statement isn't inspected
         if frame is Frame.SOURCE:
             to, table = self._captured.capture.to_inclusive, self._captured.source.table
             if Tag.SOURCE in self._captured.tags:
                 return f"({self._tagged_sql(Tag.SOURCE)})"
             name = sql_name(self._catalog, table)
             version = f" VERSION AS OF {to.snapshot_id}" if to else ""
-            return f"({self._select(f'{name}{version}', lambda: self._source)}{'' if to else ' WHERE FALSE'})"
+            return f"({self._select(f'{name}{version}')}{'' if to else ' WHERE FALSE'})"
         if frame is Frame.CHANGES or (frame is Frame.ADDED and not self._may_remove_rows):
-            return (
-                f"({self._select(self._table, lambda: self._changes)})" if self.columns_with_defaults else self._table
-            )
+            return f"({self._select(self._table)})" if self.columns_with_defaults else self._table
         if frame is Frame.ADDED:
             before, rewritten, fresh = (self._tagged_sql(tag) for tag in (Tag.BEFORE, Tag.REWRITTEN, Tag.FRESH))
             return f"(({rewritten} EXCEPT ALL {before}) UNION ALL {fresh})"
@@ -334,12 +336,12 @@ class RunView(IcdcView):
         return gone_rows(self._deleted_at_one_end)
 
     def _tagged_sql(self, tag: Tag) -> str:
-        return self._select(f"{self._table} VERSION AS OF {self._captured.tags[tag]}", lambda: self._tagged(tag))
+        return self._select(f"{self._table} VERSION AS OF {self._captured.tags[tag]}")
 
-    def _select(self, table: str, rows: Callable[[], DataFrame]) -> str:
-        """All columns of ``table``, whose frame is ``rows``, as SQL; with defaults as in the frame."""
+    def _select(self, table: str) -> str:
+        """The upstream's columns of ``table`` as SQL; with defaults as in the frames."""
         with_default = self.columns_with_defaults
-        columns = ", ".join(selected(rows().columns, with_default)) if with_default else "*"
+        columns = ", ".join(selected(self.columns, with_default)) if with_default else "*"
         return f"SELECT {columns} FROM {table}"  # noqa: S608  # quoted by the caller
 
 

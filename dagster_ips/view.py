@@ -305,9 +305,10 @@ class IcdcView:
     def parameters(self) -> Mapping[str, str]:
         """All of this as strings, for SQL templates, Dagster Pipes and spark-submit arguments.
 
-        Keys: ``mode``, ``icdc_table``, ``source_table``, ``rows`` (the condition, for both tables, on the rows of the
-        run's partitions; ``TRUE`` without partitions), ``from_snapshot_id_exclusive``, ``to_snapshot_id_inclusive``
-        (empty where there is none), and per range ``<column>_kind``, ``<column>_lower``, ``<column>_upper``.
+        Keys: ``mode``, ``icdc_table`` (empty if it may also hold rows that were only rewritten), ``source_table``,
+        ``rows`` (the condition, for both tables, on the rows of the run's partitions; ``TRUE`` without partitions),
+        ``from_snapshot_id_exclusive``, ``to_snapshot_id_inclusive`` (empty where there is none), and per range
+        ``<column>_kind``, ``<column>_lower``, ``<column>_upper``.
         """
         self._taken.is_asked = True
         return parameters(self._captured, self._catalog)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import uuid
+from typing import TYPE_CHECKING, cast
 
 import click
 import dagster as dg
@@ -16,13 +17,17 @@ from dagster_ips.core.ownership import Consent
 from dagster_ips.core.time_text import moment
 from dagster_ips.errors import InstanceError
 from dagster_ips.exactly_once.capture.capturer import Capturer
-from dagster_ips.exactly_once.capture.icdc_parameters import parameters
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
 from dagster_ips.iceberg.stamps import stamp_properties
+from dagster_ips.orchestration.run.job_value import job_value
 from dagster_ips.orchestration.watch.living_runs import OfLivingRuns
-from dagster_ips.spark.branches import SNAPSHOT_PROPERTY, sql_name
+from dagster_ips.run_view import RunView
+from dagster_ips.spark.branches import sql_name
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import SparkSession
 
 _PROMISE = (
     "At least once: if the job writes its table and dies before the commit, the next capture holds the same rows. A "
@@ -54,18 +59,17 @@ def capture(workplace: Workplace, asset: str, *, full: bool) -> None:
         click.echo(f"{other} was in flight and has been replaced: its commit will be refused.", err=True)
     captures = tuple(each.capture for each in found)
     stamp = stamp_properties(captures, attempt=token, run_id=token)
+    table, no_session = sql_name(lake.name, consumer.table), cast("SparkSession", None)  # Only SQL text is made.
+    views = {name: RunView(each, no_session, lake.name) for name, each in zip(consumer.inputs, found, strict=True)}
+    job = job_value(consumer.name, table, views, lake, stamp)
+    for name, view in views.items():
+        job["inputs"][name]["number"] = view.captured.capture.number
     printed = {
         "capture": token,
-        "asset": consumer.name,
-        "table": sql_name(lake.name, consumer.table),
-        "mode": captures[0].mode,
+        **job,
+        "table": table,
         "reason": captures[0].reason,
         "is_empty": all(each.files.changes.is_empty for each in found),
-        "inputs": {
-            name: {"number": each.capture.number, **parameters(each, lake.name)}
-            for name, each in zip(consumer.inputs, found, strict=True)
-        },
-        "spark_conf": {SNAPSHOT_PROPERTY + key: value for key, value in stamp.items()},
         "promise": _PROMISE,
         "commit": with_workspace(f"dagster-ips commit {shlex.quote(token)}"),
     }

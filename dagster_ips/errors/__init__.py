@@ -84,6 +84,7 @@ from dagster_ips.errors.target_errors import (
     AuditError,
     DirectWriteError,
     ForeignWriteError,
+    IdleJobError,
     MixedFilesError,
     PublishError,
     TargetChangedError,
@@ -91,6 +92,7 @@ from dagster_ips.errors.target_errors import (
     TargetOfAnotherError,
     UnknownPublicationError,
     UnknownRowsError,
+    UnstampedCommitError,
 )
 
 __all__ = [
@@ -113,6 +115,7 @@ __all__ = [
     "FragmentOverwriteError",
     "FrameColumnsError",
     "IcdcTableGoneError",
+    "IdleJobError",
     "InstanceError",
     "IntervalError",
     "IpsError",
@@ -166,6 +169,7 @@ __all__ = [
     "UnorderedColumnError",
     "UnprovableError",
     "UnresolvedQueryError",
+    "UnstampedCommitError",
     "UnsupportedTableError",
     "UntracedResultError",
     "UpstreamRenamedError",

@@ -191,3 +191,39 @@ class DirectWriteError(IpsError):
             f"(snapshot {self.snapshot_id}). Nothing else was published and nothing was consumed, so the next run "
             f"would write them again. Undo them with {self.undo} and use {{target}} in the statement."
         )
+
+
+@dataclass(eq=False)
+class UnstampedCommitError(IpsError):
+    """A commit on the run's branch doesn't say that it is the run's; ``setting`` would have made it say so."""
+
+    table: str
+    branch: str
+    snapshot_id: int
+    setting: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: snapshot {self.snapshot_id} on the run's branch {self.branch} doesn't say that this run "
+            f"wrote it, so its rows may be anyone's. Nothing was published and nothing was consumed. If the run's job "
+            f"wrote it, start the job's Spark with icdc.spark_submit_arguments(), or give it all settings of "
+            f'icdc.job["spark_conf"]. What was missing is {self.setting}'
+        )
+
+
+@dataclass(eq=False)
+class IdleJobError(IpsError):
+    """The job that was given a change committed nothing."""
+
+    table: str
+    target: str
+    upstreams: tuple[str, ...]
+
+    def __str__(self) -> str:
+        nothing = f"INSERT INTO {self.target} SELECT * FROM {self.target} WHERE FALSE"  # noqa: S608  # only shown
+        return (
+            f"{self.table}: files of {', '.join(self.upstreams)} changed, but the job that was given icdc.job "
+            f"committed nothing to {self.target}. It may have failed without saying so, or read and written something "
+            f'else. Nothing was published and nothing was consumed. Let the job write to icdc.job["target"], and end '
+            f"with an error if it can't. A job that finds nothing to write says so by a commit without rows: {nothing}"
+        )

@@ -16,6 +16,12 @@ import pyspark
 from dagster_ips.local_spark.private_files import must_be_usable
 
 _WAIT_SECONDS = 10
+LEFT_OUT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS", "SPARK_DAEMON_MEMORY")
+"""Variables that would silently make a Spark process a different one.
+
+The first two make it a client instead of a server; PySpark sets the second in any process that has a Connect session.
+The last overrides the requested heap.
+"""
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -48,15 +54,9 @@ def spark_home() -> Path:
 def spark_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment for a process started with ``spark-submit``: this Python, this machine only.
 
-    Four variables of the caller are left out, because each would silently make it a different process: ``SPARK_REMOTE``
-    and ``SPARK_CONNECT_MODE_ENABLED`` (a client instead of a server), ``PYSPARK_SUBMIT_ARGS`` and
-    ``SPARK_DAEMON_MEMORY`` (which overrides the requested heap).
+    The caller's variables in ``LEFT_OUT`` are left out.
     """
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in {"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS", "SPARK_DAEMON_MEMORY"}
-    }
+    inherited = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     return inherited | {
         "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",  # The UI has no other setting for the address that it binds.

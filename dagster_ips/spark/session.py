@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
@@ -38,6 +39,16 @@ VERSION_AS_OF, _VERSION_KEY = "versionAsOf", "spark.sql.timeTravelVersionKey"
 """The option by which a snapshot is read, and the setting that says so."""
 _IDENTIFYING = ("type", "catalog-impl", "uri", "warehouse")
 _CONFIGURED: WeakKeyDictionary[SparkSession, list[dict[str, str]]] = WeakKeyDictionary()
+
+
+def is_secret(setting: str) -> bool:
+    """Whether a setting may hold a secret, by its name.
+
+    Example:
+        >>> is_secret("spark.sql.catalog.lake.token"), is_secret("spark.sql.catalog.lake.uri")
+        (True, False)
+    """
+    return re.search(rf"{REDACTED}|\.header\.", setting) is not None
 
 
 def connect_session(

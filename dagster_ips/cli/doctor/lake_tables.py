@@ -209,7 +209,8 @@ def branches(workplace: Workplace, known: KnownTable) -> Iterator[Finding]:
             known.table,
             f"the branch {name} belongs to no active run; it keeps files that nobody reads.",
             "ips_hygiene, or any snapshot expiry, drops it after a day, or later by as long as the table hadn't been "
-            f"written when it was created. To drop it now: {drop}",
+            "written when it was created. If a job wrote to it after its run had ended, ips_hygiene drops it at once, "
+            f"and so does the asset's next run. To drop it now: {drop}",
             Severity.WARNING,
         )
     for name in metadata.branches:

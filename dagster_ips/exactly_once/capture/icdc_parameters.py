@@ -16,7 +16,8 @@ def parameters(captured: CapturedInput, catalog: str) -> Mapping[str, str]:
     start, end = capture.from_exclusive, capture.to_inclusive
     values = {
         "mode": capture.mode.value,
-        "icdc_table": sql_name(catalog, capture.icdc_table),
+        # Without comparing its rows to those before, a job would take rewritten ones for new.
+        "icdc_table": "" if captured.files.changes.may_remove_rows else sql_name(catalog, capture.icdc_table),
         "source_table": sql_name(catalog, captured.source.table),
         "rows": captured.rows or "TRUE",
         "from_snapshot_id_exclusive": str(start.snapshot_id) if start else "",

@@ -3,6 +3,9 @@
 Unlike the library's own writes, the block can't be run again on a new head, and the library doesn't choose where its
 statements write. So the block's commits say only whose they are. A last commit says which captures they are made of,
 after all of them were found to be on the branch.
+
+A job that was given the branch may still write to it when the block ends. So that commit, and the publication, are made
+from a second branch, whose name nobody else knows.
 """
 
 from __future__ import annotations
@@ -10,14 +13,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NoReturn
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture
 from dagster_ips.core.log_lines import Event, LogLine
-from dagster_ips.core.ownership import ASSET
+from dagster_ips.core.ownership import ASSET, ATTEMPT
 from dagster_ips.core.ranges import quoted
-from dagster_ips.errors import DirectWriteError, PublishError
+from dagster_ips.errors import DirectWriteError, PublishError, UnstampedCommitError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import (
     Check,
@@ -32,50 +36,106 @@ from dagster_ips.exactly_once.publish.publisher import (
 from dagster_ips.exactly_once.target_table.target_ownership import require_columns_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import attempt_properties, has_attempt, is_of_attempt
-from dagster_ips.spark.branches import Branch, is_conflict, stamped, table_argument
+from dagster_ips.spark.branches import SNAPSHOT_PROPERTY, Branch, is_conflict, stamped, table_argument
 from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.overwrite import replace_rows
 
 
 @dataclass
 class Block:
-    """A block's branch; ``publication`` is None until the block has succeeded."""
+    """A block's branch; ``publication`` is None until the block has succeeded.
+
+    ``sealed`` is the branch that is published, from the moment when nothing may be added any more. ``serves_job`` says
+    whether a job outside of this process writes to the branch.
+    """
 
     publisher: Publisher
     branch: Branch
     before: TableMetadata
     consumer: str
     publication: Publication | None = None
+    sealed: Branch | None = field(default=None, init=False)
+    serves_job: bool = field(default=False, init=False)
     _seen: int | None = field(default=None, init=False)
+    _begun: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._seen = self.before.head_snapshot_id()
+        self._seen = self._begun = self.before.head_snapshot_id()
+
+    @property
+    def ref(self) -> str:
+        """The name of the branch that is to be published."""
+        return (self.sealed or self.branch).name
+
+    @property
+    def stamp(self) -> dict[str, str]:
+        """The summary properties by which the block knows its commits."""
+        return attempt_properties(self.branch.name, self.publisher.run_id) | {ASSET: self.consumer}
 
     def check(self) -> TableMetadata:
         """The target's metadata as it is now.
 
         Raises:
             DirectWriteError: a statement of the block moved the target's ``main``.
-            PublishError: someone else did, or the branch has other commits than this block's since the last check.
+            UnstampedCommitError: the branch has commits that don't say that they are this block's.
+            PublishError: someone else moved ``main``, or the branch lacks commits of this block.
             TargetColumnsChangedError: the names of columns stand for other columns than when the block began.
         """
-        now = self._load()
+        now, attempt = self._load(), self.branch.name
         self._require_main_as_it_was(now)
         require_columns_of(self.before.current_schema_id, now, self.consumer)
-        for snapshot in now.ancestry(self.branch.name).snapshots:
-            if snapshot.snapshot_id == self._seen:
+        on_branch = now.ancestry(self.ref).snapshots
+        for snapshot in on_branch:
+            if snapshot.snapshot_id == self._seen or snapshot.snapshot_id in self.before.snapshots:
                 break
             # If only whole files are dropped, Spark's commit carries no properties.
-            is_own = is_of_attempt(snapshot, self.branch.name) or (
-                snapshot.operation == "delete" and not has_attempt(snapshot)
-            )
+            is_own = is_of_attempt(snapshot, attempt) or (snapshot.operation == "delete" and not has_attempt(snapshot))
             if not is_own and not is_empty_root(snapshot, self.before.head_snapshot_id()):
-                self._fail(f"snapshot {snapshot.snapshot_id} on the branch was not written by this run")
-        else:
-            if self._seen is not None:
-                self._fail(f"snapshot {self._seen} is no longer on the branch")
-        self._seen = now.head_snapshot_id(self.branch.name)
+                setting = f"{SNAPSHOT_PROPERTY}{ATTEMPT}={attempt}"
+                raise UnstampedCommitError(self.branch.table, attempt, snapshot.snapshot_id, setting)
+        found = {snapshot.snapshot_id for snapshot in on_branch}
+        own = {each.snapshot_id for each in now.snapshots.values() if is_of_attempt(each, attempt)}
+        lost = own - found if own & found else set()  # If none is there, they may have been staged elsewhere.
+        if lost or (self._seen is not None and self._seen not in found):
+            self._fail(
+                f"snapshot {min(lost, default=self._seen)} isn't on the branch: someone dropped the branch in the "
+                "meantime, or a job still wrote to it after the block had ended"
+            )
+        self._seen = now.head_snapshot_id(self.ref)
         return now
+
+    def begin(self) -> None:
+        """Take what is on the branch until now as the library's own work."""
+        self._begun = self.check().head_snapshot_id(self.ref)
+
+    def commits(self) -> list[Snapshot]:
+        """The commits of the block's statements and jobs, newest first."""
+        on_branch = self.check().ancestry(self.ref).snapshots
+        return list(takewhile(lambda snapshot: snapshot.snapshot_id != self._begun, on_branch))
+
+    def seal(self, captures: Sequence[Capture], check: Check) -> TableMetadata:
+        """Check what is on the branch, and commit which ``captures`` it is made of; returns the target's metadata.
+
+        Raises:
+            PublishError, DirectWriteError, UnstampedCommitError: as in ``check``.
+            Exception: what ``check`` raised.
+        """
+        publisher, session, head = self.publisher, self.publisher.session, self.check().ancestry(self.ref).head
+        sealed = publisher.new_branch(self.branch.table)
+        with effect(Effect.CREATE_BRANCH):
+            sealed.create(session, head=head)
+        self.sealed = sealed
+        check(sealed)
+        publisher.require_valid(captures)
+        nothing = session.table(sealed.sql_name).where("FALSE")
+        with effect(Effect.WRITE_BRANCH), stamped(session, publisher.stamp(captures, self.branch)):
+            append_rows(nothing, sealed, dedup_on=(), partition_columns=())
+        return self.check()
+
+    def drop(self) -> None:
+        """Try to drop the block's branches."""
+        for branch in filter(None, (self.sealed, self.branch)):
+            self.publisher.drop_branch(branch)
 
     def announce(self, captures: Sequence[Capture], sealed: TableMetadata) -> None:
         """Announce that the branch is about to be published.
@@ -84,30 +144,30 @@ class Block:
             PublishError: another commit to the table came in between.
         """
         try:
-            self.publisher.announce(captures, sealed, self.branch, asset=self.consumer)
+            self.publisher.announce(captures, sealed, self.sealed or self.branch, asset=self.consumer)
         except Exception as error:
             if not is_conflict(error):
                 raise
             self._fail("someone else changed the table before the block's result could be published")
 
     def publish(self, seal: int) -> None:
-        """Make the branch, whose head is ``seal``, the table's ``main``.
+        """Make the sealed branch, whose head is ``seal``, the table's ``main``.
 
         Raises:
             PublishError: ``main`` moved since the last check.
         """
         try:
             with effect(Effect.PUBLISH):
-                self.branch.fast_forward(self.publisher.session, onto="main")
+                (self.sealed or self.branch).fast_forward(self.publisher.session, onto="main")
         except Exception as error:  # noqa: BLE001  # whatever it is, main's own history shows what took effect
             if self._load().ancestry().find(seal) is None:
-                self.publisher.drop_branch(self.branch)
+                self.drop()
                 self._fail(f"it could not become the table's main ({type(error).__name__})")
 
     def written(self, now: TableMetadata) -> tuple[Snapshot, ...]:
         """The commits on the branch, oldest first."""
         known = self.before.snapshots
-        return tuple(s for s in reversed(now.ancestry(self.branch.name).snapshots) if s.snapshot_id not in known)
+        return tuple(s for s in reversed(now.ancestry(self.ref).snapshots) if s.snapshot_id not in known)
 
     def require_nothing_written_directly(self, now: TableMetadata | None = None) -> None:
         """Fail if the block wrote to ``main``, which everyone sees and which can't be dropped with the branch.
@@ -161,12 +221,12 @@ def block(
     try:
         with effect(Effect.CREATE_BRANCH):
             branch.create(session, head=before.ancestry().head)
-        nothing = session.table(branch.sql_name).where("FALSE")
         is_incremental = are_incremental(captures)
-        with stamped(session, attempt_properties(branch.name, publisher.run_id) | {ASSET: consumer}):
+        with stamped(session, opened.stamp):
             if not is_incremental and before.head_snapshot_id() is not None:
                 with effect(Effect.WRITE_BRANCH):
-                    replace_rows(nothing, branch, table_is_empty=False)
+                    replace_rows(session.table(branch.sql_name).where("FALSE"), branch, table_is_empty=False)
+            opened.begin()
             yield opened
         now = opened.check()
         snapshots = opened.written(now)
@@ -175,15 +235,11 @@ def block(
         seal = None
         if not is_incremental or not all(snapshot.changes_no_file for snapshot in snapshots):
             publisher.tell(written(branch, snapshots))
-            check(branch)
-            publisher.require_valid(captures)
-            with effect(Effect.WRITE_BRANCH), stamped(session, publisher.stamp(captures, branch)):
-                append_rows(nothing, branch, dedup_on=(), partition_columns=())
-            sealed = opened.check()
-            seal = sealed.head_snapshot_id(branch.name)
+            sealed = opened.seal(captures, check)
+            seal = sealed.head_snapshot_id(opened.ref)
             opened.announce(captures, sealed)
     except BaseException as error:
-        publisher.drop_branch(branch)
+        opened.drop()
         if isinstance(error, Exception) and not isinstance(error, PublishError | DirectWriteError):
             opened.require_nothing_written_directly()
         raise
@@ -195,4 +251,4 @@ def block(
     published = publisher.catalog.load(table, asset=consumer)
     publisher.commit(captures, published)
     opened.publication = Publication(published, opened.written(published) if seal is not None else ())
-    publisher.drop_branch(branch)
+    opened.drop()

@@ -25,6 +25,7 @@ from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.consumers import WrittenTable
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
+from dagster_ips.orchestration.run.leftover_branches import drop_leftover_branches
 from dagster_ips.orchestration.watch.living_runs import OfLivingRuns
 from dagster_ips.orchestration.watch.run_at_work import run_at_work
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
@@ -122,10 +123,12 @@ class _Tidying:
     def tidied_up(self) -> Iterator[dg.AssetObservation]:
         """Compact, then expire, and report it in the asset's timeline."""
         lake = self.manager.catalog.open()
-        if lake.find(self.written.table) is None:
+        found = lake.find(self.written.table)
+        if found is None:
             self.context.log.info("%s doesn't exist yet.", self.written.table)
             return
         says: dict[str, Any] = {}
+        drop_leftover_branches(found, lake.name, self.manager.session(), self.context.instance)
         if self.config.compact:
             says |= self._compact(lake)
         if self.config.expire:

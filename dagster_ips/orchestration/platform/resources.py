@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, PrivateAttr
 
 from dagster_ips.errors import DeclarationError
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.spark.session import REDACTED, classic_configuration
+from dagster_ips.spark.session import classic_configuration, is_secret
 
 KNOWN_SETTINGS = ConfigDict(extra="forbid", hide_input_in_errors=True)
 """A misspelt setting is an error, in which no value is shown."""
@@ -118,7 +118,7 @@ class IcebergCatalog(dg.ConfigurableResource):  # type: ignore[type-arg]  # its 
         public = {
             key: value
             for key, value in lake.spark_configuration().items()
-            if not re.search(rf"{REDACTED}|\.header\.", key) and value not in from_environment
+            if not is_secret(key) and value not in from_environment
         }
         return classic_configuration(spark_jars(extras=lake.spark_extras())) | public
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import re
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ownership import ASSET
-from dagster_ips.errors import DeclarationError, RemovedRowsError
+from dagster_ips.errors import DeclarationError, IdleJobError, RemovedRowsError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_types_fit
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange
 from dagster_ips.exactly_once.publish.result_publication import create_target, order_new_target
 from dagster_ips.exactly_once.publish.statement_block import Block, block
 from dagster_ips.iceberg import code_stamps
+from dagster_ips.local_spark.private_files import write_private
+from dagster_ips.local_spark.properties_file import properties_text
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.declare.consumers import Consumer, MetadataByKey, capturing_consumers
 from dagster_ips.orchestration.declare.declarations import description_of
@@ -28,12 +33,15 @@ from dagster_ips.orchestration.run.audits import run_audits
 from dagster_ips.orchestration.run.cascade_tag import Running
 from dagster_ips.orchestration.run.data_versions import code_version, record_versions
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager, metadata_by_key
+from dagster_ips.orchestration.run.job_value import job_value
+from dagster_ips.orchestration.run.leftover_branches import drop_leftover_branches
 from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in, run_metadata
 from dagster_ips.orchestration.run.runs import Runs
 from dagster_ips.run_view import RunView
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import removed
 from dagster_ips.spark.late import errors
+from dagster_ips.spark.session import classic_configuration, is_secret
 from dagster_ips.spark.targets import empty_frame
 from dagster_ips.view import IcdcView
 
@@ -57,6 +65,7 @@ class OwnSql:
     views: Mapping[str, RunView]
     session: SparkSession
     _block: Block
+    _files: contextlib.ExitStack = field(repr=False)
 
     @property
     def target(self) -> str:
@@ -81,6 +90,58 @@ class OwnSql:
     def parameters(self) -> Mapping[str, str]:
         """``IcdcView.parameters`` of the upstream, if there is only one."""
         return self.view.parameters
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """All of this as one JSON value, for a job in another process: a Spark on this machine or on any cluster.
+
+        ``target`` is the branch to write. ``added``, ``removed`` and ``source`` are SQL in place of a table name, by
+        table and snapshot, exact after every kind of change. ``icdc_table`` is None unless all of its rows are new. The
+        others are as in ``IcdcView.parameters`` and ``IcdcView.partitions``. They are in ``inputs`` by upstream and, if
+        there is only one, also here.
+
+        ``spark_conf`` has what the job's Spark needs: the catalog, the stamp by which its commits are known to be of
+        this run, and each text above as ``spark.icdc.added`` etc. ``secrets`` are further settings of the catalog, with
+        the name of the environment variable that holds the value here, None if there is none. ``environment`` says what
+        a process on this machine has to ``set`` and ``unset``.
+
+        The block ends when the job has ended. It isn't published unless the job committed something.
+        """
+        self._block.serves_job = True
+        block = self._block
+        return job_value(self.consumer.name, self.target, self.views, block.publisher.catalog, block.stamp)
+
+    def spark_submit_arguments(self) -> list[str]:
+        """Arguments for ``spark-submit`` or ``spark-sql`` with all settings of ``job``, the jars for Iceberg included.
+
+        They hold no secrets. If the catalog has some, they are in a file that only this user can read, until the block
+        ends. Arguments that follow take precedence, such as ``--conf spark.jars=`` for a Spark with its own jars.
+        """
+        from dagster_ips.local_spark.jars import spark_jars  # noqa: PLC0415  # see LocalSparkConnect.spark_session
+
+        lake = self._block.publisher.catalog
+        settings = classic_configuration(spark_jars(extras=lake.spark_extras())) | self.job["spark_conf"]
+        arguments = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+        secrets = {key: value for key, value in lake.spark_configuration().items() if is_secret(key)}
+        if secrets:
+            file = Path(self._files.enter_context(tempfile.TemporaryDirectory())) / "secrets.properties"
+            write_private(file, properties_text(secrets))
+            arguments = ["--properties-file", str(file), "--load-spark-defaults", *arguments]
+        return arguments
+
+    def spark_command(self, program: str, *arguments: str) -> list[str]:
+        """The command that runs ``program``, ``spark-submit`` or ``spark-sql``, on this machine, for ``job``.
+
+        The environment is as ``job`` asks for. ``arguments`` follow those of ``spark_submit_arguments``.
+
+        Example::
+
+            pipes.run(context=context, command=icdc.spark_command("spark-sql", "-f", "by_account.sql"))
+        """
+        environment = self.job["environment"]
+        unset = [part for name in environment["unset"] for part in ("-u", name)]
+        variables = [f"{name}={value}" for name, value in environment["set"].items()]
+        return ["env", *unset, *variables, program, *self.spark_submit_arguments(), *arguments]
 
     def sql(self, statement: str) -> DataFrame:
         """Run one statement of Spark SQL.
@@ -166,21 +227,26 @@ def capture(
         started = time.monotonic()
         publisher = runs.publisher(context.run, consumer.key, captured, log=context.log.info)
         code = code_version(step, consumer.key)
-        made = code_stamps.properties(
-            runs.lake.find(consumer.table), captured.captures, code, declared=captured.declared, replaces_all=False
-        )
+        target = runs.lake.find(consumer.table)
+        if target is not None:
+            drop_leftover_branches(target, runs.lake.name, publisher.session, context.instance)
+        made = code_stamps.properties(target, captured.captures, code, declared=captured.declared, replaces_all=False)
         publisher = replace(publisher, properties={**publisher.properties, **made})
 
         def audit(branch: Branch) -> None:
             run_audits(step, consumer.key, consumer.table, publisher.session.table(branch.sql_name))
 
-        with runs.writing(captured):
+        with runs.writing(captured), contextlib.ExitStack() as files:
             _create(runs, consumer, columns, metadata)
             captures, name = captured.captures, consumer.name
             with block(publisher, consumer.table, captures, consumer=name, check=audit) as written:
-                yield OwnSql(consumer, captured.views, publisher.session, written)
-                for view in captured.views.values():
-                    _require_followed(consumer.table, view.change)
+                yield OwnSql(consumer, captured.views, publisher.session, written, files)
+                commits = written.commits() if written.serves_job else None
+                changed = [view.change for view in captured.views.values()]
+                if commits == [] and (upstreams := tuple(each.upstream for each in changed if not each.is_empty)):
+                    raise IdleJobError(consumer.table, written.branch.sql_name, upstreams)
+                for each in changed:
+                    _require_followed(consumer.table, each, commits)
         assert written.publication is not None  # noqa: S101  # the block has succeeded
         report = RunReport(
             table=consumer.table,
@@ -258,8 +324,12 @@ def _create(runs: Runs, consumer: Consumer, columns: str | None, metadata: Metad
     order_new_target(session, runs.lake.name, consumer.table, existing, description)
 
 
-def _require_followed(table: str, change: InputChange) -> None:
-    """Refuse statements that don't read removed rows if there are any. What else the SQL does is unknown."""
+def _require_followed(table: str, change: InputChange, commits: Sequence[Snapshot] | None) -> None:
+    """Refuse statements that don't read removed rows if there are any. What else the SQL does is unknown.
+
+    ``commits`` are given if a job wrote some of them. What it read is unknown, but rows that were only added don't
+    follow removed ones.
+    """
     taken = {each.frame for each in change.taken}
     if not change.may_remove_rows:
         return
@@ -270,12 +340,15 @@ def _require_followed(table: str, change: InputChange) -> None:
             problem="{icdc} also holds existing rows that were only rewritten",
             remedy="Read {added} and {removed} instead, which are exact.",
         )
-    follows = change.ignores_removed or Frame.ADDED not in taken or taken & set(_SHOW_REMOVED)
-    if not follows and not removed(change.net()).isEmpty():
+    if commits is None:
+        follows, problem = Frame.ADDED not in taken or bool(taken & set(_SHOW_REMOVED)), "no statement uses {removed}"
+    else:
+        follows, problem = not all(each.only_adds for each in commits), "the job only added rows to the table"
+    if not (change.ignores_removed or follows) and not removed(change.net()).isEmpty():
         raise RemovedRowsError(
             table=table,
             upstream=change.upstream,
-            problem="no statement uses {removed}",
-            remedy="Use it to remove the results of those rows, or recompute the groups that occur in {added} or "
-            "{removed} from {source}.",
+            problem=problem,
+            remedy="Use {removed} to remove the results of those rows, or recompute the groups that occur in {added} "
+            "or {removed} from {source}.",
         )

@@ -1,13 +1,16 @@
 """Refuses results by which Dagster would record an asset as materialized, although nothing was written or consumed.
 
 Dagster calls no IO manager for a ``MaterializeResult`` without a value, or if the asset is annotated to return nothing.
+
+It also adds results that Dagster misses: once a function has used a Pipes client, Dagster insists that it returns what
+the client reported. What ``capture`` published before is materialized in any case.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -28,37 +31,56 @@ def refusing_results_without_rows(function: Callable[..., Any]) -> Callable[...,
 
         @functools.wraps(function)
         def checked(*values: Any, **named: Any) -> Any:  # noqa: ANN401  # whatever the function takes and returns
+            given = []
             for result in function(*values, **named):
                 _check(result)
+                given.append(result)
                 yield result
+            yield from _missing(given)
     elif inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def checked(*values: Any, **named: Any) -> Any:  # noqa: ANN401  # as above
-            result = await function(*values, **named)
-            _check_returned(result)
-            return result
+            return _checked(await function(*values, **named))
     else:
 
         @functools.wraps(function)
         def checked(*values: Any, **named: Any) -> Any:  # noqa: ANN401  # as above
-            result = function(*values, **named)
-            _check_returned(result)
-            return result
+            return _checked(function(*values, **named))
 
     setattr(checked, _DONE, True)
     return checked
 
 
-def _check_returned(result: object) -> None:
+def _checked(result: Any) -> Any:  # noqa: ANN401  # whatever the function returns
     running = asset_context()
     if result is None and running is not None:
         for key in sorted(running.selected_asset_keys):
             if captures_by_itself(running.assets_def, key):
                 _require_captured(running, key)
     several = isinstance(result, tuple) and not isinstance(result, dg.MaterializeResult)  # It is a tuple, too.
-    for each in result if several else (result,):  # type: ignore[attr-defined]  # just checked
+    given = () if result is None else result if several else (result,)
+    for each in given:
         _check(each)
+    missing = [*_missing(given)]
+    return (*given, *missing) if missing else result
+
+
+def _missing(given: Sequence[object]) -> Iterator[dg.MaterializeResult[Any]]:
+    """The results of published assets that Dagster would miss in ``given``.
+
+    Raises:
+        DeclarationError: such an asset should have written its rows by ``capture``.
+    """
+    running = asset_context()
+    if running is None or not running.requires_typed_event_stream or any(isinstance(each, dg.Output) for each in given):
+        return
+    results = [each for each in given if isinstance(each, dg.MaterializeResult)]
+    reported = {each.asset_key or running.asset_key for each in results}
+    for key in sorted(running.selected_asset_keys - reported):
+        if captures_by_itself(running.assets_def, key):
+            _require_captured(running, key)
+            yield dg.MaterializeResult(key)
 
 
 def _check(result: object) -> None:
