@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import datetime as dt
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -122,6 +122,115 @@ def session_with_token(remote: str, token: str) -> SparkSession:
 
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # PySpark sets it too, for functions that both modes share.
     return cast("SparkSession", ConnectSession.builder.channelBuilder(_WithToken(remote)).create())
+
+
+def on_commands(
+    session: SparkSession, hear: Callable[[Any], None], hear_function: Callable[[str, object], None]
+) -> bool:
+    """Pass on what a Spark Connect session has executed that isn't a query, and the functions that were registered.
+
+    False for a classic session (pyspark 4.1.4).
+    """
+    client: Any = getattr(session, "_client", None)
+    if client is None:
+        return False
+    execute, register, register_table = client.execute_command, client.register_udf, client.register_udtf
+
+    def execute_command(command: Any, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # PySpark's own classes
+        result = execute(command, *arguments, **options)
+        hear(command)
+        return result
+
+    def register_udf(function: Any, return_type: Any, name: str | None = None, *rest: Any, **options: Any) -> str:  # noqa: ANN401  # as above
+        made = register(function, return_type, name, *rest, **options)
+        hear_function(made, function)
+        return str(made)
+
+    def register_udtf(function: Any, return_type: Any, name: str, *rest: Any, **options: Any) -> str:  # noqa: ANN401  # as above
+        made = register_table(function, return_type, name, *rest, **options)
+        hear_function(made, function)
+        return str(made)
+
+    client.execute_command, client.register_udf, client.register_udtf = execute_command, register_udf, register_udtf
+    return True
+
+
+class AnalyzedPlan:
+    """The analyzed plan of a classic frame (pyspark 4.1.4)."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        some: Any = frame
+        self._plan = some._jdf.queryExecution().analyzed()  # noqa: SLF001  # no public API shows it
+        self.json, self.text = str(self._plan.toJSON()), str(self._plan.toString())
+
+    def commands(self, leaves: Container[str]) -> Iterator[bytes]:
+        """The pickled Python functions in it, with the types that they return, but not below aliases in ``leaves``."""
+        if "PythonUD" not in self.json:
+            return
+        for plan in [self._plan, *_items(self._plan.subqueriesAll())]:
+            for node in _nodes(plan, leaves):
+                for expression in _items(node.expressions()):
+                    yield from _commands(expression)
+
+    def rows(self, leaves: Container[str]) -> Iterator[str | None]:
+        """The rows in it that Python or a query gave; None for each RDD whose rows are not given."""
+        if not any(name in self.json for name in ("LogicalRDD", "LocalRelation")):
+            return
+        for plan in [self._plan, *_items(self._plan.subqueriesAll())]:
+            for node in _nodes(plan, leaves):
+                match node.getClass().getSimpleName():
+                    case "LocalRelation":
+                        yield str(node.data().mkString("; "))
+                    case "LogicalRDD":
+                        yield _rows_of(node.rdd())
+
+
+def _nodes(plan: Any, leaves: Container[str]) -> Iterator[Any]:  # noqa: ANN401  # an object of the JVM
+    if plan.getClass().getSimpleName() == "SubqueryAlias" and str(plan.alias()) in leaves:
+        return
+    yield plan
+    for child in _items(plan.children()):
+        yield from _nodes(child, leaves)
+
+
+def _commands(expression: Any) -> Iterator[bytes]:  # noqa: ANN401  # as above
+    if expression.getClass().getSimpleName().startswith("PythonUD"):
+        numbers = str(expression.func().command().mkString(","))
+        yield bytes(int(each) % 256 for each in numbers.split(","))
+    for child in _items(expression.children()):
+        yield from _commands(child)
+
+
+def _rows_of(rdd: Any) -> str | None:  # noqa: ANN401  # as above
+    """The rows that Python passed to Spark; None if the RDD begins with others."""
+    import pickle  # noqa: PLC0415  # this process has written what is read
+
+    while above := _items(rdd.dependencies()):
+        if len(above) > 1:
+            return None
+        rdd = above[0].rdd()
+    if rdd.getClass().getSimpleName() == "EmptyRDD":
+        return ""
+    if rdd.getClass().getSimpleName() != "ParallelCollectionRDD":
+        return None
+    batches = [batch for part in rdd.partitions() for batch in _items(part.values())]
+    if not all(isinstance(batch, bytes) for batch in batches):
+        return None
+    return repr([row for batch in batches for row in pickle.loads(batch)])  # noqa: S301  # as above
+
+
+def sent_plan(frame: DataFrame) -> Any | None:  # noqa: ANN401  # it isn't public
+    """The plan of a frame as its Spark Connect client sends it; None for a classic frame (pyspark 4.1.4)."""
+    some: Any = frame
+    if hasattr(frame, "_jdf"):
+        return None
+    return some._plan.plan(some.sparkSession.client)  # noqa: SLF001  # there is no public way
+
+
+def plan_number(frame: DataFrame) -> int | None:
+    """The number of a frame in the plans of its Spark Connect client; None for a classic frame (pyspark 4.1.4)."""
+    some: Any = frame
+    return None if hasattr(frame, "_jdf") else some._plan._plan_id  # noqa: SLF001  # as above
 
 
 def offers_register(catalog: Catalog) -> bool:

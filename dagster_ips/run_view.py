@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, quoted
+from dagster_ips.core.run_values import RunValues
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.publish.input_change import FRAGMENTS, Frame, InputChange, KnownChange, TakenFrame
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
@@ -82,7 +83,7 @@ class RunView(IcdcView):
     def change(self) -> InputChange:
         """What was taken from this view, and what is known about the upstream's change."""
         return InputChange(
-            upstream=self._captured.capture.edge.upstream,
+            upstream=self._upstream,
             columns=self._captured.source.column_names,
             taken=tuple(self._taken.frames),
             is_empty=self.is_empty,
@@ -102,6 +103,11 @@ class RunView(IcdcView):
             is_later_part=self._captured.capture.bite is not None and self._captured.capture.bite.first > 0,
             known=self._known,
             types=self._types,
+            given=RunValues(
+                names={self._captured.capture.icdc_table.rpartition(".")[2]: f"changes of {self._upstream}"},
+                predicates=self._taken.predicates,
+                bounds=tuple(self._taken.bounds),
+            ),
         )
 
     def of_another_table(self, captured: CapturedInput) -> RunView:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.policy import OnRemoved
-from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, equals, quoted
+from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, Told, equals, quoted
 from dagster_ips.errors import DeclarationError, UnorderedColumnError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.icdc_parameters import parameters
@@ -79,10 +79,15 @@ _NUMBERS = itertools.count(1)
 
 @dataclass
 class Taken:
-    """What an asset took from a view: its frames, and whether it asked which values changed."""
+    """What an asset took from a view: its frames, and whether it asked which values changed.
+
+    ``predicates`` are conditions on these values and ``bounds`` such values, with what they mean in the asset's code.
+    """
 
     frames: list[TakenFrame] = field(default_factory=list)
     is_asked: bool = False
+    predicates: dict[str, str] = field(default_factory=dict)
+    bounds: list[tuple[Bound, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +262,10 @@ class IcdcView:
         """
         self._taken.is_asked = True
         found = self._affected_partitions
+        for each in found.as_mappings() if found else ():
+            self._taken.bounds += [
+                (value, f"{self._upstream}.{name}") for name, value in each.items() if value is not None
+            ]
         return found.as_mappings() if found else None
 
     @property
@@ -280,8 +289,7 @@ class IcdcView:
     @property
     def ranges(self) -> Mapping[str, ChangeRange]:
         """The ranges requested by ``incremental(ranges=...)``, by column. In mode ``full`` each covers everything."""
-        self._taken.is_asked = True
-        return {column: self._range(column) for column in self._captured.ranges}
+        return {column: self.range(column) for column in self._captured.ranges}
 
     def range(self, column: str) -> ChangeRange:
         """The lower and upper value of ``column`` in the changed files. In mode ``full`` it covers everything.
@@ -291,7 +299,11 @@ class IcdcView:
             UnorderedColumnError: its values are maps, lists, structs or variants.
         """
         self._taken.is_asked = True
-        return self._range(column)
+        found = self._range(column)
+        told = Told(f"{self._upstream}.{column}", self._taken.predicates)
+        sides = {"lower": found.lowest, "upper": found.highest}
+        self._taken.bounds += [(value, f"{side} of {told.of}") for side, value in sides.items() if value is not None]
+        return replace(found, told=told)
 
     def _range(self, column: str) -> ChangeRange:
         if self._is_whole:
@@ -311,7 +323,11 @@ class IcdcView:
         ``<column>_kind``, ``<column>_lower``, ``<column>_upper``.
         """
         self._taken.is_asked = True
-        return parameters(self._captured, self._catalog)
+        given = parameters(self._captured, self._catalog)
+        told = given.keys() - {"mode", "icdc_table", "source_table", "rows"}
+        self._taken.bounds += [(given[name], f"{name} of {self._upstream}") for name in sorted(told) if given[name]]
+        self._taken.predicates[given["rows"]] = "the rows of its partitions"
+        return given
 
     @property
     def stats(self) -> ViewStats:
@@ -335,6 +351,10 @@ class IcdcView:
     @property
     def _may_remove_rows(self) -> bool:
         return self._captured.files.changes.may_remove_rows
+
+    @property
+    def _upstream(self) -> str:
+        return self._captured.capture.edge.upstream
 
     @property
     def _table(self) -> str:
@@ -459,8 +479,7 @@ class IcdcView:
         """
         taken = TakenFrame(frame, f"__ips_{next(_NUMBERS)}", tuple(keys), on or {}, by_transform, changed)
         self._taken.frames.append(taken)
-        upstream = self._captured.capture.edge.upstream
-        return marked(rows, taken.mark, name=upstream.rpartition("/")[2], columns=columns)
+        return marked(rows, taken.mark, name=self._upstream.rpartition("/")[2], columns=columns)
 
     def _free_name(self, name: str, remedy: str) -> str:
         # Spark ignores case in column names.

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dagster_ips.core.plan_version import PlanVersion, declared_in, is_other_code, why_not_known_to_be
 from dagster_ips.core.size_text import counted, listed
 from dagster_ips.errors.remedies import full_run
 
@@ -43,10 +44,10 @@ class Making:
 class Maker:
     """How an asset produces its rows, as far as that decides whether it can continue with the existing ones.
 
-    ``declared`` is its write mode and the inputs that it follows. ``code`` is the version that must have produced all
-    rows if a change is to be added to them; None if that doesn't matter. ``keeps_more`` says that the table, by its
-    declaration, doesn't equal a full recompute: it keeps rows that its inputs no longer have, or lacks rows from before
-    it began.
+    ``declared`` is its write mode and the inputs that it follows. ``code`` is what is declared of the code that must
+    have produced all rows if a change is to be added to them; None if that doesn't matter. ``keeps_more`` says that the
+    table, by its declaration, doesn't equal a full recompute: it keeps rows that its inputs no longer have, or lacks
+    rows from before it began.
     """
 
     declared: str | None = None
@@ -67,7 +68,8 @@ UNDECLARED = Maker()
 def not_made_by(makings: Mapping[str | None, Making], maker: Maker, partitions: Iterable[str | None]) -> str | None:
     """Why ``maker`` can't continue with the rows of ``partitions``, as a sentence; None if it can.
 
-    If all rows must come from one code version, rows of an unknown version count as those of another one.
+    If all rows must come from one code version, rows of an unknown version count as those of another one. The plan of
+    the code is unknown before its function has run: see ``not_made_by_plan``.
 
     Example:
         >>> not_made_by({None: Making(("1",))}, Maker(code="2"), [None])
@@ -86,8 +88,27 @@ def not_made_by(makings: Mapping[str | None, Making], maker: Maker, partitions: 
             continue
         if not making.codes:
             return "it is unknown which code version produced its rows, so a change can't be added to them"
-        if making.codes != (maker.code,):
+        if any(declared_in(code) != maker.code for code in making.codes):
             return "another code version produced its rows, so changes can't be added to them now"
+    return None
+
+
+def not_made_by_plan(
+    makings: Mapping[str | None, Making], code: str, plan: PlanVersion | None, summaries: Mapping[str, str]
+) -> str | None:
+    """Why a change can't be added to rows so made by a run of the code ``code``, as a sentence; None if it can.
+
+    ``plan`` is that of the run, and ``summaries`` are those of the plans of earlier codes, as far as they are known.
+
+    Example:
+        >>> not_made_by_plan({None: Making(("+plan:connect:0123456789ab",))}, "+plan:connect:ba9876543210",
+        ...     PlanVersion("connect", ("read(table lake.media.a)",)), {})
+        "another plan produced its rows, so changes can't be added to them now"
+    """
+    for making in makings.values():
+        for each in making.codes:
+            if why := why_not_known_to_be(each, code, plan, summaries.get(each)):
+                return f"{why}, so changes can't be added to them now"
     return None
 
 
@@ -165,16 +186,20 @@ class OlderRows:
 
 
 def _made_by(codes: Sequence[str], code: str | None) -> str:
-    version, kind = _parts_of(code)
-    if kind and all(_parts_of(each)[0] == version for each in codes):
+    now, versions = declared_in(code), list(dict.fromkeys(declared_in(each) for each in codes))
+    if versions == [now]:
+        return "it has rows that another version of its function made, whose plan was another than now"
+    version, kind = _parts_of(now)
+    if kind and all(_parts_of(each)[0] == version for each in versions):
         other = "other aggregates or keys" if kind == "combine" else "another query"
         return f"it has rows computed with {other} than the asset has now"
-    return f"it has rows from code version {', '.join(codes)}, and the current version is {code}"
+    shown = ", ".join(each or "none" for each in versions if each != now)
+    return f"it has rows from code version {shown}, and the current version is {now}"
 
 
 def _is_of_aggregates_or_query(code: str | None) -> bool:
     """Whether the rows must all come from one version of the code: those of combine() or of a query do."""
-    return bool(_parts_of(code)[1])
+    return bool(_parts_of(declared_in(code))[1])
 
 
 def _parts_of(code: str | None) -> tuple[str, str]:
@@ -212,7 +237,7 @@ def older_rows(
     widened: dict[str, None] = {}
     partitions = set()
     for partition, making in makings.items():
-        others = [each for each in making.codes if code is not None and each != code]
+        others = [each for each in making.codes if is_other_code(each, code)]
         since = changes.get(making.schema_id, ColumnChanges())
         is_known = declared is not None and making.declared is not None
         is_other = is_known and making.declared not in (declared, (declared or "").removesuffix(FROM_A_START))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -28,7 +28,7 @@ class RangeKind(StrEnum):
     EMPTY = "empty"
 
 
-class Predicate(str):
+class Predicate(str):  # noqa: SLOT000  # what it means is noted on it
     """A SQL condition; every frame's ``where`` accepts it, and it can be used as is in SQL text.
 
     Combined by ``|`` or ``&`` with another, or with a condition as text, it gives a Predicate.
@@ -40,7 +40,17 @@ class Predicate(str):
         ('vip', 'vip')
     """
 
-    __slots__ = ()
+    _told: Told | None = None
+    _meaning: str = ""
+
+    @classmethod
+    def of(cls, text: str, told: Told | None, meaning: str) -> Predicate:
+        """The condition ``text``; if it is made of ranges that a run ``told``, what it means is noted there."""
+        made = cls(text)
+        if told is not None:
+            made._told, made._meaning = told, meaning
+            told.predicates[text] = meaning
+        return made
 
     def __or__(self, other: str) -> Predicate:
         """The rows that match either."""
@@ -62,11 +72,26 @@ class Predicate(str):
 def _joined(left: str, operator: str, right: str, *, neutral: str) -> Predicate:
     """Both conditions joined, without one that has no effect, so that an empty or open range keeps the pruning."""
     decisive = "FALSE" if neutral == "TRUE" else "TRUE"
+    sides = [side if isinstance(side, Predicate) else Predicate(side) for side in (left, right)]
+    told = next((side._told for side in sides if side._told), None)  # noqa: SLF001  # of this class
+    meaning = f" {operator} ".join(f"({side._meaning or side})" for side in sides)  # noqa: SLF001  # as above
+    text = f"(({left}) {operator} ({right}))"
     if decisive in (left, right):
-        return Predicate(decisive)
-    if neutral in (left, right):
-        return Predicate(right if left == neutral else left)
-    return Predicate(f"(({left}) {operator} ({right}))")
+        text = decisive
+    elif neutral in (left, right):
+        text = right if left == neutral else left
+    return Predicate.of(text, told, meaning)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Where it is noted what the conditions mean that are made of a range, which a run told the asset's function.
+
+    ``of`` says whose range it is; ``predicates`` are the texts of conditions, each with its meaning.
+    """
+
+    of: str
+    predicates: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +113,7 @@ class ChangeRange:
     lowest: Bound | None = None
     highest: Bound | None = None
     has_null: bool = False
+    told: Told | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def nothing(cls, column: str) -> ChangeRange:
@@ -150,6 +176,12 @@ class ChangeRange:
         """
         if not isinstance(other, ChangeRange):
             return NotImplemented
+        told = self.told or other.told
+        if self.told and other.told:
+            told = Told(f"{self.told.of} | {other.told.of}", self.told.predicates)
+        return replace(self._united_with(other), told=told)
+
+    def _united_with(self, other: ChangeRange) -> ChangeRange:
         if other.is_empty:
             return self
         if self.is_empty:
@@ -169,7 +201,7 @@ class ChangeRange:
         If ``column`` isn't the range's own, it may be a date, so a timestamp stands for its whole day.
         """
         found = self._in_type_of(column)
-        return _condition(replace(found, highest=None), column)
+        return self._told(_condition(replace(found, highest=None), column), f"since {column}")
 
     def between(self, column: str) -> Predicate:
         """Rows whose ``column`` lies within: nothing if empty; a side without a bound does not restrict.
@@ -181,7 +213,10 @@ class ChangeRange:
             >>> ChangeRange.of("played_at", hours, kind=RangeKind.BOUNDED).between("event_date")
             "(`event_date` >= DATE '2026-01-03' AND `event_date` < DATE '2026-01-04')"
         """
-        return _condition(self._in_type_of(column), column)
+        return self._told(_condition(self._in_type_of(column), column), f"between {column}")
+
+    def _told(self, condition: str, how: str) -> Predicate:
+        return Predicate.of(condition, self.told, f"{how} of {self.told.of}" if self.told else "")
 
     def _in_type_of(self, column: str) -> ChangeRange:
         """The range in values that ``column`` can be compared with: if it isn't the range's own, its type is unknown.
@@ -192,20 +227,20 @@ class ChangeRange:
         return _in_days(self, last=0) if is_moment and column.lower() != self.column.lower() else self
 
 
-def _condition(found: ChangeRange, column: str) -> Predicate:
+def _condition(found: ChangeRange, column: str) -> str:
     """The rows whose ``column`` lies within the range, whatever the range's own column is."""
     if found.is_empty:
-        return Predicate("FALSE")
+        return "FALSE"
     name = quoted(column)
     sides = [f"{name} >= {literal(_lowest_equal(found.lowest))}"] if found.lowest is not None else []
     sides += [_at_most(name, found.highest)] if found.highest is not None else []
     if not sides:
-        return Predicate("TRUE")
+        return "TRUE"
     condition = " AND ".join(sides)
     if isinstance(found.lowest, float) and found.highest is None:
         # In Spark, NaN is above every number; Iceberg would skip a file that holds only NaN.
         condition += f" OR isnan({name})"
-    return Predicate(f"({condition} OR {name} IS NULL)" if found.has_null else f"({condition})")
+    return f"({condition} OR {name} IS NULL)" if found.has_null else f"({condition})"
 
 
 def _at_most(name: str, upper: Bound) -> str:

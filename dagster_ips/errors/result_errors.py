@@ -95,6 +95,20 @@ class CombineError(IpsError):
 
 
 @dataclass(eq=False)
+class PlanChangedError(IpsError):
+    """The rows of a table that combine() writes aren't known to be made by the plan that computes the change."""
+
+    table: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: {self.problem}. Nothing was written and nothing was consumed. Recompute it once with the "
+            f"run tag dagster_ips/mode=full; where retries are enabled, the run does so by itself."
+        )
+
+
+@dataclass(eq=False)
 class FragmentOverwriteError(IpsError):
     """A frame built from some of the rows would replace more than those rows produced."""
 

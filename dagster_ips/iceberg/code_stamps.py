@@ -20,6 +20,7 @@ from dagster_ips.core.code_of_rows import (
     going_on_with,
     older_rows,
 )
+from dagster_ips.core.plan_version import declared_in, has_plan, is_other_code
 from dagster_ips.core.target import is_older
 from dagster_ips.iceberg.lasting_facts import CODE, DECLARED, fact_properties, lasting_fact
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -36,7 +37,7 @@ def properties(  # noqa: PLR0913  # all are independent
     replaces_all: bool,
     partitions: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Summary properties for a write of ``captures`` to ``target`` by code version ``code``, None if that is unknown.
+    """Summary properties for a write of ``captures`` to ``target`` by the code ``code``, None if that is unknown.
 
     Without captures, it replaces all rows, or those of ``partitions``: the asset has no incremental inputs.
 
@@ -145,6 +146,7 @@ def older_rows_of(
     known to be older.
     """
     wanted = None if partitions is None else set(partitions)
+    code = current_code(metadata, code)
     known = makings(metadata)
     fact = lasting_fact(metadata, DECLARED) if declared is not None else None
     if published is not None and fact is not None and (fact.since is not None or fact.value != declared):
@@ -152,6 +154,26 @@ def older_rows_of(
     made = {key: each for key, each in known.items() if wanted is None or key in wanted}
     since = {each.schema_id: _changes(metadata, each.schema_id) for each in made.values()}
     return older_rows(metadata.table, made, code, since, declared)
+
+
+def current_code(metadata: TableMetadata, code: str | None) -> str | None:
+    """The code as which rows of the code ``code`` are up to date.
+
+    If only what is declared of the code is known, it is the newest run's, as far as the same is declared: what the plan
+    of new code is, is known once it has run.
+    """
+    newest = None if has_plan(code) else _newest_code(metadata)
+    return newest if newest is not None and declared_in(newest) == code else code
+
+
+def _newest_code(metadata: TableMetadata) -> str | None:
+    """The code of the newest run that has written the table; None if it is unknown."""
+    for snapshot in metadata.ancestry().snapshots:
+        for each in json.loads(snapshot.summary.get(MADE, "[]")):
+            if (by := each.get("by", (each["codes"] or [None])[-1])) is not None:
+                return str(by)
+    lasting = lasting_fact(metadata, CODE)
+    return lasting.value if lasting else None
 
 
 def codes_of(metadata: TableMetadata) -> set[str]:
@@ -162,15 +184,18 @@ def codes_of(metadata: TableMetadata) -> set[str]:
 
 
 def partitions_not_of(
-    metadata: TableMetadata, code: str, published: Mapping[str | None, TargetMark | None]
+    metadata: TableMetadata, code: str | None, published: Mapping[str | None, TargetMark | None]
 ) -> set[str]:
-    """The ``published`` partitions whose rows aren't known to be of the code version ``code`` only.
+    """The ``published`` partitions whose rows aren't known to be up to date with the code ``code``.
 
     Of a partition whose snapshots have expired, the version may be unknown.
     """
-    known = makings(metadata)
+    code, known = current_code(metadata, code), makings(metadata)
+    if code is None:
+        return set()
     made = {key: making_of(metadata, known, key, at) for key, at in published.items() if key is not None}
-    return {key for key, making in made.items() if making.codes != (code,)}
+    are_other = {key: any(is_other_code(each, code) for each in making.codes) for key, making in made.items()}
+    return {key for key, making in made.items() if not making.codes or are_other[key]}
 
 
 def _changes(metadata: TableMetadata, schema_id: str | None) -> ColumnChanges:
@@ -190,6 +215,8 @@ def _value(before: Making | None, code: str | None, declared: str | None, partit
     """The entry for rows made as in ``before`` and by ``code``; without ``before``, the snapshot's schema counts."""
     making = (before or Making()).gone_on_by(code)
     value: dict[str, Any] = {"codes": list(making.codes)}
+    if (making.codes or (None,))[-1] != code:
+        value["by"] = code
     if declared is not None:
         value["declared"] = going_on_with(declared, before)
     if before is not None:

@@ -13,13 +13,11 @@ from dagster_ips.core.ranges import quoted
 from dagster_ips.core.spark_plan import Node, PlanUnreadableError, elements, parse_plan
 from dagster_ips.spark.error_text import first_line
 from dagster_ips.spark.late import F, errors
-from dagster_ips.spark.settings import with_settings
+from dagster_ips.spark.settings import ALL_FIELDS, with_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Spark shortens long lists otherwise.
-_ALL_FIELDS = {"spark.sql.debug.maxToStringFields": "1000000"}
 # Otherwise Spark computes twice only what costs nothing: SELECT a + 1 AS b, b + 1 AS c would have another plan.
 _INLINED = {"spark.sql.optimizer.collapseProjectAlwaysInline": "true"}
 _CUT = "it is truncated"
@@ -60,7 +58,7 @@ def are_alike(one: DataFrame, other: DataFrame) -> bool:
     """
     if one.sameSemantics(other):
         return True
-    with with_settings(one.sparkSession, _ALL_FIELDS | _INLINED):
+    with with_settings(one.sparkSession, ALL_FIELDS | _INLINED):
         optimized = [_optimized(frame) for frame in (one, other)]
     return optimized[0] == optimized[1]
 
@@ -130,7 +128,7 @@ def _analyzed(frame: DataFrame) -> str:
     """The analyzed plan of ``frame``, of no rows: Spark has nothing to plan beyond this part, then."""
     empty = frame.limit(0)
     try:
-        with with_settings(frame.sparkSession, _ALL_FIELDS):
+        with with_settings(frame.sparkSession, ALL_FIELDS):
             text = explained(empty)
     except errors.PySparkException as error:  # Over Connect, an overflow of Spark's stack has no message.
         deep = "Spark failed to print it, perhaps because it is too deep"

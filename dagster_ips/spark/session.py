@@ -12,6 +12,7 @@ from dagster_ips._compat import fail_once, forget_ended_sessions, never_collect,
 from dagster_ips.core.installed_spark import installed_version, minor_version
 from dagster_ips.errors import DeclarationError, SparkVersionsDifferError
 from dagster_ips.spark.late import sql
+from dagster_ips.spark.session_names import listen
 from dagster_ips.spark.settings import change_settings, settings_of
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def connect_session(
     never_collect(session)
     fail_once(session, ended)
     release_at_exit(session)
+    listen(session, from_start=True)
     known = settings_of(session, configuration)
     # A setting that can't be changed in a session may still be given with the value that it has.
     change_settings(session, {key: value for key, value in configuration.items() if known[key] != value})
@@ -89,6 +91,7 @@ def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
             the option ``versionAsOf``.
         SparkVersionsDifferError: the session's Spark has another minor version than the one that is installed.
     """
+    listen(session)
     having = _CONFIGURED.setdefault(session, [])
     if dict(configuration) in having:
         return

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 BROADCAST_THRESHOLD = "spark.sql.autoBroadcastJoinThreshold"
 _SPARKS_DEFAULT = "10485760b"
+ALL_FIELDS = {"spark.sql.debug.maxToStringFields": "1000000"}
+"""With it, Spark doesn't shorten long lists when it prints a plan."""
 
 
 def may_broadcast_more(session: SparkSession) -> bool:

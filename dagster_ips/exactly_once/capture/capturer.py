@@ -185,7 +185,7 @@ class Capturer:
                 request.target, [(edge.state, edge.history) for of_input in settled for edge in of_input]
             )
             made = _made(metadata, states)
-            decision = decision.or_full(not_made_by(made, request.maker, made))
+            decision = decision.or_full(request.because or not_made_by(made, request.maker, made))
             if partitions is None:
                 decision = decision.or_full(_made_by_partitions(metadata, states))
         accepted = Accepted()

@@ -22,7 +22,7 @@ class CaptureRequest:
     """What to capture: the ``inputs`` of ``consumer``, whose table is ``target``, for the run's ``partitions`` if any.
 
     Without ``asked_for``, the states decide the mode. If ``maker`` can't continue from the target's rows, everything is
-    recomputed.
+    recomputed, and also if there is another reason, ``because``.
     """
 
     consumer: str
@@ -32,6 +32,7 @@ class CaptureRequest:
     partitions: RunPartitions | None = None
     consent: Consent = field(default_factory=Consent)
     maker: Maker = UNDECLARED
+    because: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

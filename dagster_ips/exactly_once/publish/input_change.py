@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.lineage import Leaf, Unit
 from dagster_ips.core.ranges import Predicate
+from dagster_ips.core.run_values import RunValues
 from dagster_ips.iceberg.affected_partitions import AffectedPartitions
 from dagster_ips.spark.changelog import NetRows, added, removed
 from dagster_ips.spark.frames import renamed
@@ -72,6 +73,12 @@ class TakenFrame:
         weight = WEIGHT if self.frame is Frame.WEIGHTED else None
         return Leaf(self.mark, upstream, unit, self.keys, self.on, weight, types)
 
+    def in_code(self, upstream: str) -> str:
+        """What the frame is in the asset's code, whatever it holds in a run."""
+        keys = ", ".join(self.keys) if self.frame is Frame.AFFECTED else ""
+        on = "".join(f" by {of} on {sorted(pairs.items())}" for of, pairs in sorted(self.on.items()))
+        return f"{self.frame}{f'({keys})' if keys else ''}{on} of {upstream}"
+
     def holds_same(self, other: TakenFrame) -> bool:
         """Whether ``other`` of the same view holds the same rows."""
         return (self.frame, set(self.keys), self.on) == (other.frame, set(other.keys), other.on)
@@ -133,6 +140,8 @@ class InputChange:
     """The Iceberg types of the columns that aren't nested."""
     may_be_null: Callable[[str], bool] = lambda _: True
     """Whether a changed row may be null in a column."""
+    given: RunValues = field(default_factory=RunValues)
+    """What the view gave to the asset that is different in each run, except for its frames."""
     known: KnownChange = field(default_factory=KnownChange, compare=False)
     """Shared by all that one view gives."""
     names: Mapping[str, str] = field(default_factory=dict)

@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.code_of_rows import not_made_by_plan
 from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.partials_property import PARTIALS
 from dagster_ips.core.partition_keys import PartitionKeys
-from dagster_ips.core.queries_property import QUERIES, queries_property, query_text_of
+from dagster_ips.core.plan_version import PlanVersion, known_code
+from dagster_ips.core.queries_property import PLANS, QUERIES, texts_in, texts_property
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.core.table_name import namespace_of
 from dagster_ips.core.write_mode import ByQuery, Combine, WriteMode
-from dagster_ips.errors import DeclarationError
+from dagster_ips.errors import DeclarationError, PlanChangedError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.exactly_once.publish.publisher import Check, Publication, Publisher, unchecked
@@ -34,9 +36,9 @@ if TYPE_CHECKING:
 class AssetTable:
     """The table that an asset writes, and how the asset is declared.
 
-    ``layout`` is how the table is to be laid out. ``code`` is the asset's code version, ``declared`` as in ``Maker``.
-    ``shares_views`` is as in ``provenance``. If the asset has partitions, ``divided`` divides the table's rows among
-    them, and the run computes ``partitions``.
+    ``layout`` is how the table is to be laid out. ``code`` is the run's code, with the ``plan`` of what it returned if
+    that is known, and ``declared`` is as in ``Maker``. ``shares_views`` is as in ``provenance``. If the asset has
+    partitions, ``divided`` divides the table's rows among them, and the run computes ``partitions``.
     """
 
     asset: str
@@ -45,6 +47,7 @@ class AssetTable:
     write_mode: WriteMode
     code: str | None
     declared: str | None
+    plan: PlanVersion | None = None
     shares_views: bool = False
     divided: PartitionKeys | None = None
     partitions: Sequence[str] = ()
@@ -67,6 +70,7 @@ def publish_result(  # noqa: PLR0913  # all are independent
     """Write ``result`` to ``table`` and publish it if ``check`` allows it; ``looked_up`` is what else it was made of.
 
     Raises:
+        PlanChangedError: the table's rows were made by another plan, so the change can't be added to them.
         IpsError: nothing was published and nothing was consumed.
     """
     lake = publisher.catalog
@@ -77,6 +81,9 @@ def publish_result(  # noqa: PLR0913  # all are independent
     if existing is not None:
         publisher.require_own(existing, captures, table.asset)
     result, stored = _checked(replace(result, storage=lake.storage), table, existing, catalog=lake.name)
+    if existing is not None:
+        table = replace(table, code=known_code(table.code, code_stamps.codes_of(existing)))
+        _require_same_plan(table, existing, captures, result)
     new = sorted({each.edge.key for each in captures if each.is_of_new_partition})
     if existing is not None and not new and result.changes_nothing():
         publisher.commit_without_writing(captures)
@@ -128,6 +135,24 @@ def _checked(
     return checked, stored
 
 
+def _require_same_plan(table: AssetTable, existing: TableMetadata, captures: Sequence[Capture], result: Result) -> None:
+    """Fail unless the plan that made the rows of a combine() is the one that computes the change to add to them.
+
+    Raises:
+        PlanChangedError: it is another one, or unknown.
+    """
+    if result.mode is Mode.FULL or not isinstance(table.write_mode, Combine) or table.code is None:
+        return
+    known = code_stamps.makings(existing)
+    going_on = [each for each in captures if not each.is_of_new_partition]
+    made = {
+        each.edge.partition: code_stamps.making_of(existing, known, each.edge.partition, each.target)
+        for each in going_on
+    }
+    if why := not_made_by_plan(made, table.code, table.plan, texts_in(PLANS, existing.properties)):
+        raise PlanChangedError(table=table.name, problem=why)
+
+
 def _require_same_storage(target: TableMetadata | None, partials: str | None, asset: str) -> None:
     """Refuse a change of storage: readers fold a table as its own property says, so it must be true of every row."""
     kept = target.properties.get(PARTIALS) if target else partials
@@ -147,14 +172,14 @@ def _created_or_followed(
 ) -> DataFrame:
     """Create the table for rows like ``stored``, or have it follow them; returns them in the form that fits it."""
     lake, session = publisher.catalog, publisher.session
-    queries = _queries(existing, table.code, table.write_mode)
-    description = table.description.with_properties(queries)
+    texts = _texts(existing, table)
+    description = table.description.with_properties(texts)
     if existing is None:
         create_target(lake, session, table.name, stored, description)
     else:
-        if queries:
+        if texts:
             with effect(Effect.ALTER_TARGET):
-                set_properties(session, lake.name, table.name, queries)
+                set_properties(session, lake.name, table.name, texts)
         stored = follow_frame(stored, lake, table.name)
     order_new_target(session, lake.name, table.name, existing, description)
     return stored
@@ -185,13 +210,20 @@ def order_new_target(
             order_table(session, catalog, table, description.sort_by)
 
 
-def _queries(existing: TableMetadata | None, code: str | None, declared: WriteMode) -> dict[str, str]:
-    """Table properties that record which query ``code`` computes; empty if they say so already, or it isn't a query."""
-    properties = existing.properties if existing else {}
-    if not isinstance(declared, ByQuery) or code is None or query_text_of(properties, code) is not None:
+def _texts(existing: TableMetadata | None, table: AssetTable) -> dict[str, str]:
+    """Table properties that record the query or the plan of the run's code; empty if they do, or it has neither."""
+    properties, code = existing.properties if existing else {}, table.code
+    match table.write_mode:
+        case ByQuery(text):
+            name = QUERIES
+        case Combine() if table.plan is not None:
+            name, text = PLANS, table.plan.summary
+        case _:
+            return {}
+    if code is None or code in texts_in(name, properties):
         return {}
     of_rows = code_stamps.codes_of(existing) if existing else ()
-    return {QUERIES: queries_property(properties, code, declared.text, of_rows=of_rows)}
+    return texts_property(name, properties, code, text, of_rows=of_rows)
 
 
 def _rows_of(divided: PartitionKeys, keys: Collection[str], target: TableMetadata) -> Predicate:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dagster_ips.core.plan_version import declared_in
 from dagster_ips.core.queries_property import query_text_of
 from dagster_ips.core.write_mode import ByQuery, WriteMode
 from dagster_ips.iceberg.code_stamps import older_rows_of
@@ -26,12 +27,17 @@ def code_changes(
     older = older_rows_of(metadata, code, partitions) if metadata is not None and partitions != () else None
     if metadata is None or older is None:
         return ()
-    return tuple(each for earlier in older.codes for each in _changes(metadata, earlier, str(code), write_mode))
+    said = (each for earlier in older.codes for each in _changes(metadata, earlier, code, write_mode))
+    return tuple(dict.fromkeys(said))
 
 
-def _changes(metadata: TableMetadata, earlier: str, code: str, write_mode: WriteMode | None) -> Iterator[str]:
+def _changes(metadata: TableMetadata, earlier: str, code: str | None, write_mode: WriteMode | None) -> Iterator[str]:
     if not isinstance(write_mode, ByQuery):
-        yield f"version {earlier} made rows that version {code} computes; {_OF_A_FUNCTION}"
+        before, now = declared_in(earlier), declared_in(code)
+        if before == now:
+            yield f"another version of its function, with another plan, made its rows; {_OF_A_FUNCTION}"
+        else:
+            yield f"version {before or 'none'} made rows that version {now} computes; {_OF_A_FUNCTION}"
         return
     text = query_text_of(metadata.properties, earlier)
     if text is None:

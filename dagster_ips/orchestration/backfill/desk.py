@@ -86,7 +86,7 @@ class BackfillDesk:
         known, target = consumer_named(self.lineage.consumers, asset), self.lineage.metadata(asset)
         older = older_rows_of(target, known.code_version) if target else None
         partitions = set(older.partitions if older else ())
-        if target is not None and known.code_version is not None and known.consumer.is_partitioned:
+        if target is not None and known.consumer.is_partitioned:
             storage = self.lineage.lake(asset).storage
             published = last_published(known.consumer, known.graph, self.lineage.instance, storage, target)
             partitions |= partitions_not_of(target, known.code_version, published)

@@ -13,13 +13,15 @@ import dagster as dg
 from pydantic import PrivateAttr
 
 from dagster_ips.core.capture import Mode
-from dagster_ips.core.ranges import Predicate
+from dagster_ips.core.plan_version import PlanVersion, with_plan
+from dagster_ips.core.ranges import Bound, Predicate
 from dagster_ips.core.retention import Retention
 from dagster_ips.core.write_mode import ByQuery, Combine, OverwriteWhere, Replace, WriteMode
-from dagster_ips.errors import DeclarationError, IpsError, OutputTypeError
+from dagster_ips.errors import DeclarationError, IpsError, OutputTypeError, PlanChangedError
 from dagster_ips.errors.remedies import full_run
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.exactly_once.publish.result_publication import AssetTable, publish_result
+from dagster_ips.exactly_once.publish.result_version import result_version
 from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.exactly_once.snapshot_rows import current_rows
 from dagster_ips.iceberg.catalog import LakeCatalog
@@ -64,6 +66,7 @@ from dagster_ips.orchestration.run.data_versions import (
 )
 from dagster_ips.orchestration.run.run_metadata import RunReport, captured_metadata, older_rows_in, run_metadata
 from dagster_ips.orchestration.run.runs import RunInputs, Runs
+from dagster_ips.orchestration.run.starting_over import start_over
 from dagster_ips.orchestration.run.step_try import StepTries
 from dagster_ips.orchestration.run.unreadable_inputs import reads
 from dagster_ips.spark.branches import Branch
@@ -186,19 +189,34 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         # Writes through another session would lack the stamps that this one sets.
         runs = self.runs(step.instance).staged_for(staged)
         runs = replace(runs, session=lambda: self._session_of(result.frame))
+        shares_views = running is not None and len(keys_of_step(running.assets_def)) > 1
+        inputs = [view.change for view in captured.views.values()]
+        plan = None
+        if not result.is_derived:
+            plan = result_version(
+                result.frame,
+                inputs,
+                lookups=self._tries.of(step).lookups,
+                keys=_partition_values(context),
+                shares_views=shares_views,
+            )
         with runs.writing(captured):
             # With partitions there is no stamp: runs of other partitions, which may read a later state of a lookup,
             # publish in between.
             is_told = isinstance(result.write_mode, Combine) and not context.has_asset_partitions
             read = self._tries.of(step).looked_up if is_told else {}
-            publication = _publish(runs, context, table, result, replace(captured, looked_up=read))
+            try:
+                publication = _publish(runs, context, table, result, replace(captured, looked_up=read), plan)
+            except PlanChangedError as error:
+                raise start_over(step, error) from error
         report = RunReport(
             table=table,
             captured=captured,
             publication=publication,
             write_seconds=time.monotonic() - started,
             lookups=_lookups() if is_consumer else (),
-            older=older_rows_in(publication, captured, code_version(step, key)),
+            older=older_rows_in(publication, captured, with_plan(code_version(step, key), plan)),
+            plan=plan,
             staged=staged,
         )
         _show(context, report)
@@ -292,7 +310,10 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
             context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
         frame = current_rows(self._session(lake), lake.name, found)
-        return frame if rows is None else frame.where(rows)
+        frame = frame if rows is None else frame.where(rows)
+        if running is not None:
+            self._tries.of(context.step_context).lookups[f"{lake.name}.{table}"] = frame
+        return frame
 
     def _outside_of_runs(self, context: dg.InputContext) -> "DataFrame":
         """The table for ``load_asset_value``; if it names partitions, only their rows."""
@@ -369,7 +390,14 @@ def _logged(context: dg.InputContext | dg.OutputContext) -> Iterator[None]:
         raise
 
 
-def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, captured: RunInputs) -> Publication:
+def _publish(  # noqa: PLR0913, PLR0917  # all are independent
+    runs: Runs,
+    context: dg.OutputContext,
+    table: str,
+    result: Result,
+    captured: RunInputs,
+    plan: PlanVersion | None,
+) -> Publication:
     step, key, metadata = context.step_context, context.asset_key, context.definition_metadata
     name, running = key.to_user_string(), asset_context()
     because = trusted_because(metadata)
@@ -387,8 +415,9 @@ def _publish(runs: Runs, context: dg.OutputContext, table: str, result: Result, 
         table,
         description_of(metadata),
         write_mode_of(metadata, name) or result.write_mode,
-        code_version(step, key),
+        with_plan(code_version(step, key), plan),
         captured.declared,
+        plan,
         shares_views=running is not None and len(keys_of_step(running.assets_def)) > 1,
     )
     if context.has_asset_partitions:
@@ -431,6 +460,19 @@ def _partitions_read(
     name = context.asset_key.to_user_string()
     keys, instance = context.asset_partition_keys, context.step_context.instance
     return rows_of_keys(upstream, context.asset_partitions_def, keys, metadata, instance, asset=name)
+
+
+def _partition_values(context: dg.OutputContext) -> list[tuple[Bound, str]]:
+    """What an asset's function may know its partitions by: their keys, and where their time windows begin and end."""
+    if not context.has_asset_partitions:
+        return []
+    keys = context.asset_partition_keys
+    found: list[Bound] = [part for key in keys for part in dict.fromkeys([key, *key.split("|")])]
+    if isinstance(definition := context.asset_partitions_def, dg.TimeWindowPartitionsDefinition):
+        windows = [definition.time_window_for_partition_key(key) for key in (keys[0], keys[-1])]
+        ends = [end for window in windows for end in (window.start, window.end)]
+        found += [form for end in ends for form in (end, end.replace(tzinfo=None), end.date(), end.date().isoformat())]
+    return [(value, "a partition") for value in dict.fromkeys(found)]
 
 
 def in_form(view: IcdcView, annotation: object, *, parameter: str, asset: str) -> Any:  # noqa: ANN401  # see load_input

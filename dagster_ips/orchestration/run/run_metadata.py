@@ -13,6 +13,7 @@ from dagster_ips.core.capture import Mode
 from dagster_ips.core.code_of_rows import OlderRows
 from dagster_ips.core.history_place import Everywhere
 from dagster_ips.core.ownership import told
+from dagster_ips.core.plan_version import PlanVersion
 from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.valid_through import ALWAYS
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
@@ -48,6 +49,7 @@ class RunReport:
     write_seconds: float
     lookups: tuple[str, ...] = ()
     older: OlderRows | None = None
+    plan: PlanVersion | None = None
     staged: StagedRun | None = None
 
     @property
@@ -62,7 +64,7 @@ class RunReport:
 
 
 def older_rows_in(publication: Publication, captured: RunInputs, code: str | None) -> OlderRows | None:
-    """The rows of the table, or of the run's partitions, that the code version ``code`` would compute differently."""
+    """The rows of the table, or of the run's partitions, that the run's ``code`` would compute differently."""
     partitions = {capture.edge.partition for capture in captured.captures}
     return older_rows_of(publication.metadata, code, partitions) if publication.metadata else None
 
@@ -89,6 +91,9 @@ def run_metadata(report: RunReport) -> dict[str, Any]:
         shown |= _origins(report)
         if report.older:
             shown["older rows"] = str(report.older)
+        if report.plan:
+            shown["plan"] = str(report.plan)
+            shown |= {"not shown by the plan": "; ".join(report.plan.unknown)} if report.plan.unknown else {}
     if report.publication.metadata is not None and report.staged is None:  # What is staged isn't in the table yet.
         shown |= table_metadata(report.publication.metadata)
     shown[TABLE_NAME] = report.table

@@ -39,6 +39,7 @@ from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.declare.consumers import Consumer, without_triggers
 from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.run.cascade_tag import Running, cascade_of, is_automatic
+from dagster_ips.orchestration.run.starting_over import why_started_over
 from dagster_ips.orchestration.watch.asset_completeness import completion_of
 from dagster_ips.orchestration.watch.living_runs import OfLivingRuns
 from dagster_ips.run_view import RunView
@@ -142,6 +143,7 @@ class Runs:
         self._require_unmoved(consumers)
         wished = [_with_wishes(tracked, run.tags, names) for tracked in inputs.values()]
         asked_for, consent = _wish(Mode, run.tags, MODE_TAG, names), _consent(run.tags, names)
+        because = why_started_over(running)
         requests = [
             CaptureRequest(
                 each.name,
@@ -151,6 +153,7 @@ class Runs:
                 partitions=self._partitions(each, running) if each.is_partitioned else None,
                 consent=consent,
                 maker=each.maker,
+                because=because,
             )
             for each in consumers
         ]

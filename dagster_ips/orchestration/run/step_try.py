@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from dagster_ips.iceberg.lookup_stamps import LookedUp
 from dagster_ips.orchestration.run.runs import RunInputs
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame
 
 
 @dataclass
@@ -18,13 +21,14 @@ class StepTry:
     ``captured`` is what it reads, by the name of each asset that captures. It is None until an incremental input
     loads, and stays None if another IO manager reads the inputs. ``written_by_statements`` are the assets that wrote
     their tables themselves, with ``capture``; ``capturing`` are those and the ones whose block has begun. ``looked_up``
-    are the tables that were read beside the incremental inputs, as they were then.
+    are the tables that were read beside the incremental inputs, as they were then; ``lookups`` are frames of them.
     """
 
     captured: dict[str, RunInputs] | None = None
     written_by_statements: set[dg.AssetKey] = field(default_factory=set)
     capturing: set[dg.AssetKey] = field(default_factory=set)
     looked_up: dict[str, LookedUp] = field(default_factory=dict)
+    lookups: dict[str, DataFrame] = field(default_factory=dict)
 
 
 @dataclass

@@ -1,0 +1,38 @@
+"""The version of the code that a run shows by what its asset returned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dagster_ips.core.plan_version import PlanVersion
+from dagster_ips.core.ranges import Bound
+from dagster_ips.core.run_values import RunValues
+from dagster_ips.exactly_once.publish.input_change import InputChange
+from dagster_ips.spark.plan_reading import plan_version
+
+if TYPE_CHECKING:
+    from dagster_ips.spark.session import DataFrame
+
+
+def result_version(
+    frame: DataFrame,
+    inputs: Sequence[InputChange],
+    *,
+    lookups: Mapping[str, DataFrame],
+    keys: Sequence[tuple[Bound, str]] = (),
+    shares_views: bool = False,
+) -> PlanVersion:
+    """The version of the plan of ``frame``, which an asset made of ``inputs`` and ``lookups``; runs no job.
+
+    ``lookups`` are frames of whole tables, by table. ``keys`` are values that say which partitions the run computes.
+    ``shares_views`` is as in ``provenance``.
+    """
+    leaves = {taken.mark: taken.in_code(change.upstream) for change in inputs for taken in change.taken if taken.mark}
+    values = RunValues.of_all([*(change.given for change in inputs), RunValues(leaves, bounds=tuple(keys))])
+    found = plan_version(frame, values, {f"rows of {table}": found for table, found in lookups.items()})
+    shown = "\n".join(found.lines)
+    unseen = [] if shares_views else [leaf for leaf in dict.fromkeys(leaves.values()) if f"«{leaf}»" not in shown]
+    collected = [f"values that the function may have collected from {leaf}" for leaf in unseen]
+    return replace(found, unknown=(*found.unknown, *collected), varies=bool(collected)) if collected else found

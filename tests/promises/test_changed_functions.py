@@ -1,0 +1,120 @@
+"""A changed function is noticed by the plan of what it returns, without a declared version."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
+
+import dagster_ips as ips
+from tests.promises.test_new_code import check_says, shown, status_says
+from tests.support.lake import Lake, events
+from tests.support.partitioned import DAYS, SENSOR, partitioned, run
+from tests.support.pipeline import materialize, pipeline
+
+Compute = Callable[[ips.IcdcView], DataFrame]
+TOTALS = ips.combine(on=["account"], aggregates={"seconds": "sum(seconds)"})
+OTHER = "it has rows that another version of its function made, whose plan was another than now"
+
+
+def asset(compute: Compute, write: dict[str, Any], **attributes: dg.PartitionsDefinition[str]) -> dg.AssetsDefinition:
+    by_day = {"partition_expr": "event_date"} if "partitions_def" in attributes else {}
+    layout = ips.table("media.coded", partition_by=["event_date"] if by_day else [])
+
+    @dg.asset(name="coded", ins={"playback": ips.incremental()}, metadata=write | layout | by_day, **attributes)
+    def coded(playback: ips.IcdcView) -> DataFrame:
+        return compute(playback)
+
+    return coded
+
+
+def filtered(playback: ips.IcdcView) -> DataFrame:
+    return playback.weighted.where("seconds < 6")
+
+
+def everything(playback: ips.IcdcView) -> DataFrame:
+    return playback.weighted
+
+
+def totals(lake: Lake) -> Counter[tuple[Any, ...]]:
+    query = "SELECT account, sum(seconds) FROM lake.media.playback GROUP BY account"
+    return Counter(tuple(row) for row in lake.sql(query).collect())
+
+
+def held(lake: Lake) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row) for row in lake.sql("SELECT account, seconds FROM lake.media.coded").collect())
+
+
+def test_a_row_that_a_filter_hid_before_is_not_subtracted_once_the_filter_is_gone(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    old, new = (pipeline(lake.folder, lake.spark_folder, asset(each, TOTALS)) for each in (filtered, everything))
+    lake.create_playback(events(range(14)))
+    materialize(old, instance, "coded")
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 6")
+    result = materialize(new, instance, "coded", tags=SENSOR)
+    assert held(lake) == totals(lake)
+    (event,) = result.asset_materializations_for_node("coded")
+    assert event.metadata["mode"].value == "full"
+    assert "another plan produced its rows (gone: filter" in str(event.metadata["summary"].value)
+    assert status_says(new, instance) == ""
+    lake.append(events([20, 21]))
+    result = materialize(new, instance, "coded", tags=SENSOR)
+    (event,) = result.asset_materializations_for_node("coded")
+    assert event.metadata["mode"].value == "incremental"
+    assert held(lake) == totals(lake)
+
+
+WRITES: dict[str, tuple[dict[str, Any], Compute, Compute]] = {
+    "append": (ips.append(), lambda p: p.added.where("seconds < 6"), lambda p: p.added),
+    "merge": (
+        ips.merge(on=["event_id"]),
+        lambda p: p.added.withColumn("n", F.lit(1)),
+        lambda p: p.added.withColumn("n", F.lit(2)),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ["append", "merge"])
+def test_rows_of_an_earlier_plan_are_reported_until_a_full_run(
+    lake: Lake, instance: dg.DagsterInstance, how: str
+) -> None:
+    write, before, after = WRITES[how]
+    old, new = (pipeline(lake.folder, lake.spark_folder, asset(each, write)) for each in (before, after))
+    lake.create_playback(events([1]))
+    assert shown(materialize(old, instance, "coded")) == [""]
+    lake.append(events([2]))
+    assert shown(materialize(old, instance, "coded", tags=SENSOR)) == [""]
+    assert status_says(new, instance) == ""  # Nothing has run with the new code yet.
+    lake.append(events([3]))
+    for _ in range(2):  # the second run has nothing to write
+        (said,) = shown(materialize(new, instance, "coded", tags=SENSOR))
+        assert said == f"{OTHER}. To recompute everything, materialize it once with the run tag dagster_ips/mode=full."
+    assert check_says(new, instance)[1].startswith("everything is consumed. It has rows that another version of")
+    assert status_says(new, instance).startswith(OTHER)
+    assert shown(materialize(new, instance, "coded", tags={"dagster_ips/mode": "full"})) == [""]
+    assert status_says(new, instance) == ""
+
+
+def test_partitions_of_an_earlier_plan_are_reported_until_they_are_computed_again(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    def of_key(day: str) -> Compute:
+        return lambda p: p.added.where(F.col("event_date") >= day)
+
+    parts = [asset(of_key(day), ips.append(), partitions_def=DAYS) for day in ("2020-01-01", "2021-01-01")]
+    old, new = (partitioned(lake.folder, lake.spark_folder, each) for each in parts)
+    first, second = "2026-01-01", "2026-01-02"
+    lake.create_playback([*events([1]), *events([2], day=1)])
+    run(old, instance, "coded", first)
+    run(old, instance, "coded", second)
+    assert status_says(new, instance) == ""
+    assert shown(run(new, instance, "coded", first)) == [""]
+    assert f"{OTHER}, in 1 partition ({second}). To recompute them, launch" in status_says(new, instance)
+    assert shown(run(new, instance, "coded", second)) == [""]
+    assert status_says(new, instance) == ""
