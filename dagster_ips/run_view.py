@@ -17,6 +17,7 @@ from dagster_ips.exactly_once.publish.input_change import FRAGMENTS, Frame, Inpu
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg.column_ranges import ranges_over
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
+from dagster_ips.iceberg.storage import Storage
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.changelog import (
     DELETED,
@@ -44,9 +45,15 @@ class RunView(IcdcView):
     """The ``IcdcView`` of a run, with what IO managers and the maintenance of SQL assets use of it."""
 
     def __init__(
-        self, captured: CapturedInput, session: SparkSession, catalog: str, *, weighs_live_rows: bool = False
+        self,
+        captured: CapturedInput,
+        session: SparkSession,
+        catalog: str,
+        *,
+        storage: Storage | None = None,
+        weighs_live_rows: bool = False,
     ) -> None:
-        super().__init__(captured, session, catalog, weighs_live_rows=weighs_live_rows)
+        super().__init__(captured, session, catalog, storage=storage, weighs_live_rows=weighs_live_rows)
         self._names: list[str] = []
         self._gone_ranges: dict[str, list[ChangeRange]] = {}
         self._gone_count: int | None = None
@@ -115,7 +122,9 @@ class RunView(IcdcView):
 
         It isn't known for which of the tables a frame is taken, so a frame taken from one view counts for both.
         """
-        view = RunView(captured, self._session, self._catalog, weighs_live_rows=self._weighs_live_rows)
+        view = RunView(
+            captured, self._session, self._catalog, storage=self._storage, weighs_live_rows=self._weighs_live_rows
+        )
         view._taken = self._taken
         return view
 

@@ -18,8 +18,9 @@ from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, Told, equals,
 from dagster_ips.errors import DeclarationError, UnorderedColumnError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.icdc_parameters import parameters
+from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.exactly_once.publish.input_change import Frame, TakenFrame
-from dagster_ips.iceberg.affected_partitions import AffectedPartitions, affected_partitions
+from dagster_ips.iceberg.affected_partitions import AffectedPartitions, affected_partitions, files_within
 from dagster_ips.iceberg.column_ranges import (
     change_range,
     change_ranges,
@@ -28,6 +29,8 @@ from dagster_ips.iceberg.column_ranges import (
     require_plain_column,
 )
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
+from dagster_ips.iceberg.partition_presence import partitions_held
+from dagster_ips.iceberg.storage import Storage
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.changelog import (
     NetRows,
@@ -111,11 +114,18 @@ class IcdcView:
     """
 
     def __init__(
-        self, captured: CapturedInput, session: SparkSession, catalog: str, *, weighs_live_rows: bool = False
+        self,
+        captured: CapturedInput,
+        session: SparkSession,
+        catalog: str,
+        *,
+        storage: Storage | None = None,
+        weighs_live_rows: bool = False,
     ) -> None:
         self._captured = captured
         self._session = session
         self._catalog = catalog
+        self._storage = storage
         self._weighs_live_rows = weighs_live_rows
         self._taken = Taken()
         self._kept: list[DataFrame] = []
@@ -230,9 +240,37 @@ class IcdcView:
         self._require_columns(keys)
         if self._is_whole:
             return self._given(self._source, Frame.AFFECTED, keys)
-        own = [self._pruning(key) for key in keys]
-        found = rows_with_keys(self._source, self._changed, keys, own, are_few=self._are_broadcast(keys))
-        return self._given(found, Frame.AFFECTED, keys)
+        return self._given(self._rows_affected(keys), Frame.AFFECTED, keys)
+
+    def _rows_affected(self, keys: Sequence[str]) -> DataFrame:
+        """The current rows with changed ``keys``. Partitions that are new as a whole need no look at the keys."""
+        new, others = self._partitions_by_age(keys)
+        if new is None:
+            own = [self._pruning(key) for key in keys]
+            return rows_with_keys(self._source, self._changed, keys, own, are_few=self._are_broadcast(keys))
+        rows = self._source.where(new.predicate(self._catalog))
+        if not others.values:
+            return rows
+        within = others.predicate(self._catalog)
+        changed = self._changed.where(within)
+        are_few = self._are_broadcast(keys, others)
+        return rows.unionAll(rows_with_keys(self._source, changed, keys, [within], are_few=are_few))
+
+    def _partitions_by_age(self, keys: Sequence[str]) -> tuple[AffectedPartitions | None, AffectedPartitions]:
+        """The changed partitions of which nothing was consumed before, and the others.
+
+        The first is None if there are none, or that is unknown, or rows with the same ``keys`` may be in both.
+        """
+        every = self._affected_partitions or AffectedPartitions((), frozenset())
+        start, source, storage = self._captured.capture.from_exclusive, self._captured.source, self._storage
+        if storage is None or start is None or start.snapshot_id not in source.snapshots:
+            return None, every
+        if not every.columns or not set(every.columns) <= set(keys) or len(every.values) > MOST_LITERALS:
+            return None, every
+        values = sorted(every.values, key=repr)
+        held = set(partitions_held(storage, source.as_of(start.snapshot_id, MAIN), every.columns, values).partitions)
+        new = replace(every, values=every.values - held)
+        return (new if new.values else None), replace(every, values=every.values & held)
 
     def affected_by(self, keys: Sequence[str], other: IcdcView, on: Mapping[str, str]) -> DataFrame:
         """The result of ``affected(..., by=other, on=...)``, with ``on`` keyed by this upstream's columns."""
@@ -385,9 +423,14 @@ class IcdcView:
         """Rows that were added or removed; there may be a weight column beside the upstream's columns."""
         return self._net.rows if self._may_remove_rows else self._changes
 
-    def _are_broadcast(self, keys: Sequence[str]) -> bool:
-        """Whether the changed values of ``keys`` are few according to metadata, and the user has set no other limit."""
-        rows, types = sum(file.record_count for file in self._captured.files.changes.touched), self._types
+    def _are_broadcast(self, keys: Sequence[str], within: AffectedPartitions | None = None) -> bool:
+        """Whether the changed values of ``keys`` are few according to metadata, and the user has set no other limit.
+
+        ``within`` are the partitions that count.
+        """
+        touched, types = self._captured.files.changes.touched, self._types
+        files = touched if within is None else files_within(touched, within, self._captured.source)
+        rows = sum(file.record_count for file in files)
         narrow = all(_NARROW.match(types.get(key, "")) for key in keys)
         return rows <= (_MOST_BROADCAST if narrow else OF_ANY_WIDTH) and may_broadcast_more(self._session)
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from benchmarks.playback import stages
 from benchmarks.playback.source import MEMORY, Source, Workload
+from benchmarks.playback.stages import STAGES
 from benchmarks.playback.ways import NAMESPACE, ByChange, ByChangelogView, ByScan, Copy, Lookback, Way
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.local_spark.connect_server import WITH_UI, ensure_connect_server, stop_connect_server
@@ -54,13 +54,20 @@ def main() -> None:
         "--rows", type=int, nargs="+", default=[30_000, 300_000], help="a day's; each in a lake of its own"
     )
     parser.add_argument("--late", type=float, default=0.03, help="share of them that is of the days before")
+    parser.add_argument("--stages", choices=STAGES, default="wide", help="the example's narrow rows, or wide ones")
+    parser.add_argument("--decay", type=float, default=0.6, help="how much fewer late rows each earlier day has")
+    parser.add_argument("--only", nargs="+", default=(), help="these ways, beside the lookback")
     parser.add_argument("--window", type=int, default=14, help="days that late rows may be of, which lookback rewrites")
     parser.add_argument("--rounds", type=int, default=3, help="days that are measured")
     parser.add_argument("--warm-up", type=int, default=3, help="days before them; Spark gets faster day by day")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     given = parser.parse_args()
+    os.environ["PLAYBACK_STAGES"] = given.stages
+    only = [BASE, *given.only] if given.only else []
+    kinds = {"decay": given.decay, "stages": STAGES[given.stages]}
     found = {
-        rows: run(Workload(rows, given.late, given.window), given.rounds, warm_up=given.warm_up) for rows in given.rows
+        rows: run(Workload(rows, given.late, given.window, **kinds), given.rounds, only, warm_up=given.warm_up)
+        for rows in given.rows
     }
     load = os.getloadavg()[0]
     print(INTRODUCTION)
@@ -149,6 +156,7 @@ def check(source: Source, ways: Sequence[Way], lake: LakeCatalog) -> None:
     def table(name: str) -> DataFrame:
         return as_read(source.session.table(name), lake.load(name.removeprefix("lake."), asset=name).properties)
 
+    stages = source.workload.stages
     daily = stages.enriched(table(f"{NAMESPACE}.playback"), table(f"{NAMESPACE}.title"))
     right = [checksum(daily), checksum(stages.per_account(daily))]
     for way in ways:
@@ -180,6 +188,8 @@ def summary(found: Mapping[int, Costs]) -> Iterator[str]:
     yield f"| ---: | --- |{' ---: |' * len(MEASURES)}"
     for rows, costs in found.items():
         for name in BY_CHANGE:
+            if name not in costs:
+                continue
             ratios = [costs[name]["both"][key] / costs[BASE]["both"][key] for key, _, _ in MEASURES]
             yield f"| {rows:,} | {name} | {' | '.join(f'{ratio:.2f}' for ratio in ratios)} |"
     yield ""

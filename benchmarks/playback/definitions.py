@@ -1,4 +1,7 @@
-"""The incremental pipeline, as Dagster loads it; the lake is in the folder that ``PLAYBACK_BENCHMARK`` names."""
+"""The incremental pipeline, as Dagster loads it.
+
+The lake is in the folder that ``PLAYBACK_BENCHMARK`` names, and ``PLAYBACK_STAGES`` says which of ``STAGES`` run.
+"""
 
 import os
 from collections.abc import Callable
@@ -9,10 +12,11 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
-from benchmarks.playback import stages
 from benchmarks.playback.source import MEMORY
+from benchmarks.playback.stages import STAGES
 
 FOLDER = Path(os.environ["PLAYBACK_BENCHMARK"])
+stages = STAGES[os.environ.get("PLAYBACK_STAGES", "wide")]
 
 
 def by_change(name: str, stage_2: dict[str, Any], totals: Callable[[ips.IcdcView], DataFrame]) -> list[Any]:
@@ -44,9 +48,9 @@ defs = ips.with_incremental(
         assets=[
             ips.iceberg_asset("playback", table="db.playback"),
             ips.iceberg_asset("title", table="db.title"),
-            *by_change("sums", ips.combine(on=KEYS, aggregates=stages.SUMS), lambda daily: daily.weighted),
+            *by_change("sums", ips.combine(on=KEYS, aggregates=stages.sums), lambda daily: daily.weighted),
             *by_change(
-                "parts", ips.combine(on=KEYS, aggregates=stages.SUMS, storage="partials"), lambda daily: daily.weighted
+                "parts", ips.combine(on=KEYS, aggregates=stages.sums, storage="partials"), lambda daily: daily.weighted
             ),
             *by_change("keys", ips.merge(on=KEYS), lambda daily: stages.per_account(daily.affected(*KEYS))),
         ],

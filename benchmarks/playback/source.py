@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from benchmarks.playback.stages import WIDE, Stages
+
 MEMORY = "6g"
 FIRST_DAY = "DATE '2026-01-01'"
 TITLES = 5_000
@@ -25,6 +27,7 @@ class Workload:
     window: int
     commits: int = 8
     decay: float = 0.6
+    stages: Stages = WIDE
 
 
 @dataclass
@@ -40,10 +43,9 @@ class Source:
     def create(self) -> None:
         """Create an empty source, and the titles."""
         self.session.sql(
-            f"CREATE TABLE {self.namespace}.playback (event_id BIGINT, account_id BIGINT, profile_id INT, "
-            "title_id INT, device STRING, country STRING, app_version STRING, session_id STRING, play_seconds INT, "
-            "event_ts TIMESTAMP, event_date DATE) USING iceberg PARTITIONED BY (event_date) "
-            "TBLPROPERTIES ('write.distribution-mode' = 'none', 'write.spark.fanout.enabled' = 'true')"
+            f"CREATE TABLE {self.namespace}.playback USING iceberg PARTITIONED BY (event_date) "
+            "TBLPROPERTIES ('write.distribution-mode' = 'none', 'write.spark.fanout.enabled' = 'true') "
+            f"AS SELECT {self._events(FIRST_DAY)} FROM range(0)"
         )
         self.session.sql(
             f"CREATE TABLE {self.namespace}.title USING iceberg AS SELECT /*+ COALESCE(1) */ CAST(id AS INT) title_id, "
@@ -84,17 +86,23 @@ class Source:
 
     def _events(self, day: str) -> str:
         accounts = max(10, self.workload.rows // _PLAYS_PER_ACCOUNT)
+        is_wide = self.workload.stages is WIDE
+        wide = {
+            "profile_id": "CAST(pmod(xxhash64(id, 3), 5) AS INT)",
+            "app_version": "concat('v', pmod(xxhash64(id, 7), 9), '.', pmod(xxhash64(id, 8), 30))",
+            "session_id": "substring(md5(CAST(id AS STRING)), 1, 16)",
+        }
+        time = f"timestamp_seconds(unix_date({day}) * 86400L + pmod(xxhash64(id, 10), 86400))"
         columns = {
             "event_id": "id",
-            "account_id": f"CAST({accounts} * pow({_uniform(2)}, 2) AS BIGINT)",
-            "profile_id": "CAST(pmod(xxhash64(id, 3), 5) AS INT)",
+            "account_id": f"CAST({accounts} * pow({_uniform(2)}, {2 if is_wide else 1}) AS BIGINT)",
             "title_id": f"CAST({TITLES} * pow({_uniform(4)}, 3) AS INT)",
             "device": f"{_DEVICES}[CAST(8 * pow({_uniform(5)}, 2) AS INT)]",
             "country": f"{_COUNTRIES}[CAST(16 * pow({_uniform(6)}, 2) AS INT)]",
-            "app_version": "concat('v', pmod(xxhash64(id, 7), 9), '.', pmod(xxhash64(id, 8), 30))",
-            "session_id": "substring(md5(CAST(id AS STRING)), 1, 16)",
+            **(wide if is_wide else {}),
             "play_seconds": "CAST(pmod(xxhash64(id, 9), 7200) AS INT)",
-            "event_ts": f"timestamp_seconds(unix_date({day}) * 86400L + pmod(xxhash64(id, 10), 86400))",
+            "event_ts": time,
+            **({} if is_wide else {"ingested_at": time}),
             "event_date": day,
         }
         return ", ".join(f"{sql} AS {name}" for name, sql in columns.items())

@@ -1,18 +1,32 @@
-"""The business logic of both stages: the same for every way to keep the tables up to date."""
+"""The business logic of both stages: the same for every way to keep the tables up to date.
+
+``WIDE`` rows have text that is costly to compute and to write. ``NARROW`` ones are the example project's.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
-SUMS = {
-    "plays": "count(*)",
-    "play_seconds": "sum(play_seconds)",
-    "qualified_plays": "sum(is_qualified)",
-    "longest": "max(play_seconds)",
-}
+from example_project.transforms import PLAYS_PER_ACCOUNT, enriched_plays
 
 
-def enriched(events: DataFrame, titles: DataFrame) -> DataFrame:
-    """Stage 1: one row per event, with its title's genre and how much of the title was watched."""
+@dataclass(frozen=True)
+class Stages:
+    """Stage 1 joins events with titles; stage 2 computes ``sums`` of its rows per day and account."""
+
+    name: str
+    enriched: Callable[[DataFrame, DataFrame], DataFrame]
+    sums: Mapping[str, str]
+
+    def per_account(self, plays: DataFrame) -> DataFrame:
+        """Stage 2: totals per day and account."""
+        sums = [F.expr(sql).alias(name) for name, sql in self.sums.items()]
+        return plays.groupBy("event_date", "account_id").agg(*sums)
+
+
+def _enriched_wide(events: DataFrame, titles: DataFrame) -> DataFrame:
     known = F.broadcast(titles)
     return events.join(known, "title_id").selectExpr(
         "event_id",
@@ -32,6 +46,12 @@ def enriched(events: DataFrame, titles: DataFrame) -> DataFrame:
     )
 
 
-def per_account(plays: DataFrame) -> DataFrame:
-    """Stage 2: totals per day and account."""
-    return plays.groupBy("event_date", "account_id").agg(*[F.expr(sql).alias(name) for name, sql in SUMS.items()])
+_SUMS = {
+    "plays": "count(*)",
+    "play_seconds": "sum(play_seconds)",
+    "qualified_plays": "sum(is_qualified)",
+    "longest": "max(play_seconds)",
+}
+WIDE = Stages("wide", _enriched_wide, _SUMS)
+NARROW = Stages("narrow", enriched_plays, PLAYS_PER_ACCOUNT)
+STAGES = {stages.name: stages for stages in (WIDE, NARROW)}

@@ -15,8 +15,8 @@ from dagster._core.launcher import LaunchRunContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
-from benchmarks.playback import stages
 from benchmarks.playback.source import FIRST_DAY, Source
+from benchmarks.playback.stages import Stages
 
 NAMESPACE = "lake.db"
 Span = tuple[float, float]
@@ -56,9 +56,13 @@ class Handwritten(Way):
         self.tables = (f"{NAMESPACE}.{self.name}_daily", f"{NAMESPACE}.{self.name}_by_account")
 
     def create(self) -> None:
-        stage_1 = stages.enriched(self._playback, self._title)
+        stage_1 = self._stages.enriched(self._playback, self._title)
         _make(stage_1, self.tables[0])
-        _make(stages.per_account(self.source.session.table(self.tables[0])), self.tables[1])
+        _make(self._stages.per_account(self.source.session.table(self.tables[0])), self.tables[1])
+
+    @property
+    def _stages(self) -> Stages:
+        return self.source.workload.stages
 
     @property
     def _playback(self) -> DataFrame:
@@ -96,10 +100,10 @@ class Lookback(Handwritten):
         self.is_right = self.name == "lookback"
 
     def stage_1(self) -> None:
-        _overwrite(stages.enriched(self._since(self._playback), self._title), self.tables[0])
+        _overwrite(self._stages.enriched(self._since(self._playback), self._title), self.tables[0])
 
     def stage_2(self) -> None:
-        _overwrite(stages.per_account(self._since(self.source.session.table(self.tables[0]))), self.tables[1])
+        _overwrite(self._stages.per_account(self._since(self.source.session.table(self.tables[0]))), self.tables[1])
 
     def _since(self, rows: DataFrame) -> DataFrame:
         return rows.where(F.expr(f"event_date >= date_add({FIRST_DAY}, {self.source.days - self.window})"))
@@ -119,15 +123,15 @@ class ByScan(Handwritten):
         return spans
 
     def stage_1(self) -> None:
-        stages.enriched(self._new(0), self._title).writeTo(self.tables[0]).append()
+        self._stages.enriched(self._new(0), self._title).writeTo(self.tables[0]).append()
 
     def stage_2(self) -> None:
-        stages.per_account(self._new(1)).createOrReplaceTempView("new_totals")
+        self._stages.per_account(self._new(1)).createOrReplaceTempView("new_totals")
+        sums = ", ".join(_added_up(name, sql) for name, sql in self._stages.sums.items())
         self.source.session.sql(
             f"MERGE INTO {self.tables[1]} t USING new_totals c "
             "ON t.event_date = c.event_date AND t.account_id = c.account_id WHEN MATCHED THEN UPDATE SET "
-            "plays = t.plays + c.plays, play_seconds = t.play_seconds + c.play_seconds, "
-            "qualified_plays = t.qualified_plays + c.qualified_plays, longest = greatest(t.longest, c.longest) "
+            f"{sums} "
             "WHEN NOT MATCHED THEN INSERT *"
         ).collect()
 
@@ -173,6 +177,12 @@ class Copy(ByScan):
 
     def stage_2(self) -> None:
         pass
+
+
+def _added_up(name: str, sql: str) -> str:
+    """How a MERGE adds the aggregate ``sql`` of new rows ``c`` to what the target ``t`` has."""
+    extreme = {"max": "greatest", "min": "least"}.get(sql.partition("(")[0])
+    return f"{name} = {extreme}(t.{name}, c.{name})" if extreme else f"{name} = t.{name} + c.{name}"
 
 
 SETTINGS = """

@@ -115,6 +115,13 @@ def affected_partitions(changes: ChangeSet, metadata: TableMetadata) -> Affected
     return AffectedPartitions(fields, told) if all(value is not None for value in values) else None
 
 
+def files_within(
+    files: Sequence[DataFile], partitions: AffectedPartitions, metadata: TableMetadata
+) -> Sequence[DataFile]:
+    """Those of ``files`` whose rows are in ``partitions``, which are some of what all of them touch."""
+    return [file for file in files if _values(file, partitions.fields, metadata) in partitions.values]
+
+
 def _is_known(transform: str) -> bool:
     return transform == "identity" or transform in _TIME or _WITH_WIDTH.fullmatch(transform) is not None
 

@@ -256,7 +256,7 @@ class History:
 
     def _check(self, captured: CapturedInput, state: EdgeState) -> Truth:
         """Check every frame and range; returns what time travel shows."""
-        view = RunView(captured, self.lake.session, "lake")
+        view = RunView(captured, self.lake.session, "lake", storage=self.lake.catalog.storage)
         to = captured.capture.to_inclusive.snapshot_id if captured.capture.to_inclusive else None
         _require("captured up to the head", to, self.table.head)
         is_full = captured.capture.mode is Mode.FULL

@@ -346,7 +346,8 @@ class Target:
             WrongCaptureError: the table differs from a recompute, or a run was refused wrongly or left traces.
         """
         before, state = self._refs(), store.get(captured.capture.edge)
-        view = RunView(captured, self.source.lake.session, "lake", weighs_live_rows=True)
+        lake = self.source.lake
+        view = RunView(captured, lake.session, "lake", storage=lake.catalog.storage, weighs_live_rows=True)
         try:
             wrote = self._write(view, captured, store)
         except IpsError as error:

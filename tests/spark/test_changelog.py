@@ -45,7 +45,7 @@ class Rewritten:
         self._store.set(self._store.get(Edge("consumer", "values")).with_committed(first.capture, None))
         for statement in statements or (f"INSERT OVERWRITE lake.media.values VALUES {OTHERS}",):
             lake.sql(statement).collect()
-        self.view = RunView(self._capture(), lake.session, "lake")
+        self.view = RunView(self._capture(), lake.session, "lake", storage=lake.catalog.storage)
 
     def _capture(self) -> Any:  # noqa: ANN401  # a CapturedInput
         tracked = TrackedInput("values", "media.values")

@@ -161,7 +161,7 @@ class Runs:
         captured = capture_together(Capturer(lake, self.store, self.icdc_namespace), requests, run_id=run.run_id)
         self._require_unmoved(consumers)  # If so, the cursors that were read in between hold for the branches, too.
         session, weighs = self.session(), any(each.weighs_live_rows for each in consumers)
-        views = _views_of_tables(captured, list(inputs), session, self.lake.name, weighs_live_rows=weighs)
+        views = _views_of_tables(captured, list(inputs), session, lake, weighs_live_rows=weighs)
         for name, view in next(iter(views.values())).items():
             if (rows := count_rows(view.captured, session, self.lake.name)) is not None:
                 running.log.info(
@@ -288,14 +288,14 @@ def _views_of_tables(
     captured: Mapping[str, Sequence[CapturedInput]],
     inputs: Sequence[str],
     session: SparkSession,
-    catalog: str,
+    lake: LakeCatalog,
     *,
     weighs_live_rows: bool,
 ) -> dict[str, dict[str, RunView]]:
     """Each consumer's views, by input; a frame taken from one view of an input counts as taken from all of them."""
     first = next(iter(captured.values()))
     read = {
-        name: RunView(found, session, catalog, weighs_live_rows=weighs_live_rows)
+        name: RunView(found, session, lake.name, storage=lake.storage, weighs_live_rows=weighs_live_rows)
         for name, found in zip(inputs, first, strict=True)
     }
     return {

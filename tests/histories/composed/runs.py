@@ -178,7 +178,10 @@ class Assets:
         captured = capture_together(Capturer(lake.catalog, self.store), requests, run_id=run_id)
         weighs = any(each.weighs_live_rows for each in consumers)
         first = next(iter(captured.values()))
-        views = [RunView(found, lake.session, lake.catalog.name, weighs_live_rows=weighs) for found in first]
+        views = [
+            RunView(found, lake.session, lake.catalog.name, storage=lake.catalog.storage, weighs_live_rows=weighs)
+            for found in first
+        ]
         for found in first:
             count_rows(found, lake.session, lake.catalog.name)
         heads = {name: self._head(name) for name in self.lookups(assets[0])}
