@@ -190,6 +190,8 @@ def _repeated(path: Path, frame: Struct, fold: Fold) -> Iterator[Misfit]:
 def _unstorable(path: Path, kind: Kind, fold: Fold) -> Iterator[Misfit]:
     """The parts of a new column that no table can have."""
     match kind:
+        case Struct(()):
+            yield Misfit(path, "is a struct without fields, which no file can hold", "give it a field, or leave it out")
         case Struct(fields):
             yield from _repeated(path, kind, fold)
             for column in fields:
@@ -204,6 +206,26 @@ def _unstorable(path: Path, kind: Kind, fold: Fold) -> Iterator[Misfit]:
         case _ if kind.startswith(UNSTORABLE):
             name = kind.removeprefix(UNSTORABLE)
             yield Misfit(path, f"is of type {name}, which Iceberg doesn't have", "cast it to another")
+
+
+def kinds_within(kind: Kind) -> Iterator[str]:
+    """The plain types that a column of this type is made of.
+
+    Example:
+        >>> list(kinds_within(MapOf("string", ListOf("variant"))))
+        ['string', 'variant']
+    """
+    match kind:
+        case Struct(fields):
+            for each in fields:
+                yield from kinds_within(each.kind)
+        case ListOf(element):
+            yield from kinds_within(element)
+        case MapOf(key, value):
+            yield from kinds_within(key)
+            yield from kinds_within(value)
+        case _:
+            yield kind
 
 
 def type_text(kind: Kind, name: Fold = str) -> str:

@@ -19,6 +19,7 @@ from dagster_ips.core.columns import (
     Path,
     Struct,
     Widened,
+    kinds_within,
     type_text,
 )
 from dagster_ips.core.partials_property import PARTIALS, partials_property
@@ -84,6 +85,7 @@ def create_table(session: SparkSession, catalog: str, table: str, frame: DataFra
     Raises:
         LayoutError: ``like`` names a column or transform that doesn't exist, or a property that Iceberg refuses.
     """
+    like = _with_variants(table, columns_of(frame), like)
     name_of = partial(identifier, table=table)
     columns = ", ".join(
         f"{name_of(column.name)} {type_text(column.kind, name_of)}" for column in columns_of(frame).fields
@@ -94,6 +96,25 @@ def create_table(session: SparkSession, catalog: str, table: str, frame: DataFra
     name = sql_name(catalog, table)
     with _declared_layout(table, frame.columns):
         session.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg{partitioned}{tuned}")
+
+
+def _with_variants(table: str, columns: Struct, like: TableDescription) -> TableDescription:
+    """``like`` with the format version that a variant among the columns needs."""
+    variants = [each.name for each in columns.fields if "variant" in kinds_within(each.kind)]
+    version = like.properties.get("format-version", "3")
+    if variants and version in ("1", "2"):
+        problem = f"column {variants[0]} holds a variant, which tables of format version {version} can't have"
+        raise LayoutError(table=table, problem=problem, columns=tuple(each.name for each in columns.fields))
+    return like.with_property("format-version", version) if variants else like
+
+
+def drop_table(session: SparkSession, catalog: str, table: str) -> None:
+    """Drop ``table``, with its files if the catalog and the table's properties allow that."""
+    name = sql_name(catalog, table)
+    try:
+        session.sql(f"DROP TABLE IF EXISTS {name} PURGE")
+    except errors.PySparkException:
+        session.sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def order_table(session: SparkSession, catalog: str, table: str, sort_by: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import HIDDEN
-from dagster_ips.core.columns import Added, Fit, Gone, Misfit, Struct, fit
+from dagster_ips.core.columns import Added, Fit, Gone, Misfit, Struct, fit, kinds_within
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.table_name import parts_of
 from dagster_ips.core.write_mode import OverwritePartitions, WriteMode
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_FAILURES = 5
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FOR_VARIANTS = 3
 
 
 def require_columns_fit(frame: DataFrame, target: TableMetadata | None, *, catalog: str, table: str) -> None:
@@ -38,6 +39,9 @@ def require_columns_fit(frame: DataFrame, target: TableMetadata | None, *, catal
     found = _fit(frame.sparkSession, columns_of(frame), target)
     found = replace(found, gone=tuple(each for each in found.gone if not _is_hidden(each)))
     if found.gone or found.misfits:
+    if target is not None and target.format_version < _FOR_VARIANTS:
+        new = [each for each in found.added if "variant" in kinds_within(each.kind)]
+        found = replace(found, misfits=(*found.misfits, *map(_variant, new)))
         raise _refused(found, target, _sql(catalog, *parts_of(table)), table)
 
 
@@ -117,6 +121,12 @@ def _alterations(found: Fit, session: SparkSession, catalog: str, table: str) ->
 
 def _is_hidden(column: Gone) -> bool:
     return column.path[0].startswith(HIDDEN)
+def _variant(column: Added) -> Misfit:
+    problem = f"holds a variant, which only tables of format version {_FOR_VARIANTS} can have"
+    remedy = f"cast it to string, or set the table's property format-version to {_FOR_VARIANTS}"
+    return Misfit(column.path, problem, remedy)
+
+
 
 
 def _fit(session: SparkSession, frame: Struct, target: TableMetadata | None) -> Fit:
