@@ -150,6 +150,12 @@ def columns_of(frame: DataFrame) -> Struct:
     return _struct(frame.schema)
 
 
+def unset_properties(session: SparkSession, catalog: str, table: str, names: Collection[str]) -> None:
+    """Remove properties of ``table``."""
+    listed = ", ".join(map(_text, sorted(names)))
+    session.sql(f"ALTER TABLE {sql_name(catalog, table)} UNSET TBLPROPERTIES IF EXISTS ({listed})")
+
+
 def as_columns(frame: DataFrame, columns: Struct) -> DataFrame:
     """``frame``, which fits ``columns``, with their types, and with nested fields named and ordered as there.
 
@@ -188,6 +194,12 @@ def add_columns(session: SparkSession, catalog: str, table: str, added: Sequence
     name_of = partial(identifier, table=table)
     columns = ", ".join(f"{_column(each.path, table)} {type_text(each.kind, name_of)}" for each in added)
     session.sql(f"ALTER TABLE {sql_name(catalog, table)} ADD COLUMNS ({columns})")
+
+
+def drop_columns(session: SparkSession, catalog: str, table: str, paths: Sequence[Path]) -> None:
+    """Drop columns, and fields of nested ones; if they are its newest, the table has the schema from before them."""
+    names = ", ".join(_column(path, table) for path in paths)
+    session.sql(f"ALTER TABLE {sql_name(catalog, table)} DROP COLUMNS {names}")
 
 
 def widen_column(session: SparkSession, catalog: str, table: str, widened: Widened) -> None:

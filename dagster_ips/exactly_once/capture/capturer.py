@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -75,6 +76,7 @@ from dagster_ips.iceberg.code_stamps import making_of, makings
 from dagster_ips.iceberg.column_ranges import change_range, require_plain_column
 from dagster_ips.iceberg.event_time import require_time_column
 from dagster_ips.iceberg.icdc import icdc_names
+from dagster_ips.iceberg.icdc.icdc_dropping import drop_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import last_divided_otherwise
 from dagster_ips.state.store import EdgeStore
@@ -208,8 +210,7 @@ class Capturer:
         """
         decision, reads = self._read(ready)
         ready = replace(ready, decision=decision)
-        each_read = zip(ready.inputs, reads, strict=True)
-        captured = tuple(self._captured(ready, each, read, run_id=run_id) for each, read in each_read)
+        captured = self._captured_together(ready, reads, run_id=run_id)
         taken = {capture.edge: capture for each in captured for capture in each.captures}
         states = {state.edge: state for each in ready.inputs for state in each.states}
         for each in ready.inputs:
@@ -232,6 +233,21 @@ class Capturer:
             if decision.mode is Mode.INCREMENTAL:
                 return decision, [each for each in followed if isinstance(each, _Read)]
         return decision, [self._everything(each, ready.request.partitions) for each in ready.inputs]
+
+    def _captured_together(
+        self, ready: ReadyToCapture, reads: Sequence[_Read], *, run_id: str
+    ) -> tuple[CapturedInput, ...]:
+        """The captures of all inputs; if one can't be taken, the ICDC tables of the others are dropped again."""
+        captured: list[CapturedInput] = []
+        try:
+            for each, read in zip(ready.inputs, reads, strict=True):
+                captured.append(self._captured(ready, each, read, run_id=run_id))
+        except Exception:
+            for capture in (each.capture for each in captured):
+                with contextlib.suppress(Exception), effect(Effect.DROP_ICDC_TABLE):
+                    drop_icdc_table(self.catalog, capture.icdc_table, capture.edge.line)
+            raise
+        return tuple(captured)
 
     def _captured(self, ready: ReadyToCapture, each: InputToCapture, read: _Read, *, run_id: str) -> CapturedInput:
         """Take the captures of one input; write and register their ICDC table."""

@@ -16,6 +16,7 @@ from dagster_ips.core.write_mode import OverwritePartitions, WriteMode
 from dagster_ips.errors import FrameColumnsError, UnknownColumnError
 from dagster_ips.errors.remedies import full_run
 from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.publish.table_changes import TableChanges
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.code_stamps import makings
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame, SparkSession
 
 _MOST_FAILURES = 5
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FOR_VARIANTS = 3
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def require_columns_fit(frame: DataFrame, target: TableMetadata | None, *, catalog: str, table: str) -> None:
@@ -38,10 +39,10 @@ def require_columns_fit(frame: DataFrame, target: TableMetadata | None, *, catal
     """
     found = _fit(frame.sparkSession, columns_of(frame), target)
     found = replace(found, gone=tuple(each for each in found.gone if not _is_hidden(each)))
-    if found.gone or found.misfits:
     if target is not None and target.format_version < _FOR_VARIANTS:
         new = [each for each in found.added if "variant" in kinds_within(each.kind)]
         found = replace(found, misfits=(*found.misfits, *map(_variant, new)))
+    if found.gone or found.misfits:
         raise _refused(found, target, _sql(catalog, *parts_of(table)), table)
 
 
@@ -86,13 +87,13 @@ def require_types_fit(frame: DataFrame, target: TableMetadata, *, catalog: str) 
         raise _refused(Fit(misfits=found.misfits), target, name, target.table)
 
 
-def follow_frame(frame: DataFrame, catalog: LakeCatalog, table: str) -> DataFrame:
+def follow_frame(frame: DataFrame, catalog: LakeCatalog, table: str, changes: TableChanges) -> DataFrame:
     """Give ``table`` the new columns and wider types; return the frame, with nested fields in the table's order.
 
-    Columns belong to the table and not to a branch, so new ones stay even if what is written next isn't published. They
-    are null in every row until a run that fills them is published. For the same reason, hidden columns of aggregates
-    that are no longer kept aren't dropped: ``main``, a revert or the earlier code may still need them. They are null in
-    what is written from now on.
+    Columns belong to the table and not to a branch, so ``changes`` takes them back if the run is refused. If it is
+    killed, they stay, null in every row until a run that fills them is published. Hidden columns of aggregates that are
+    no longer kept aren't dropped: ``main``, a revert or the earlier code may still need them. They are null in what is
+    written from now on.
     """
     session, columns, failures = frame.sparkSession, columns_of(frame), 0
     while True:
@@ -101,6 +102,7 @@ def follow_frame(frame: DataFrame, catalog: LakeCatalog, table: str) -> DataFram
         if not (found.added or found.widened):
             return as_columns(frame, target.struct)
         try:
+            changes.will_follow(target, found)
             for alter in _alterations(found, session, catalog.name, table):
                 with effect(Effect.ALTER_TARGET):
                     alter()
@@ -119,14 +121,14 @@ def _alterations(found: Fit, session: SparkSession, catalog: str, table: str) ->
         yield partial(widen_column, session, catalog, table, each)
 
 
-def _is_hidden(column: Gone) -> bool:
-    return column.path[0].startswith(HIDDEN)
 def _variant(column: Added) -> Misfit:
     problem = f"holds a variant, which only tables of format version {_FOR_VARIANTS} can have"
     remedy = f"cast it to string, or set the table's property format-version to {_FOR_VARIANTS}"
     return Misfit(column.path, problem, remedy)
 
 
+def _is_hidden(column: Gone) -> bool:
+    return column.path[0].startswith(HIDDEN)
 
 
 def _fit(session: SparkSession, frame: Struct, target: TableMetadata | None) -> Fit:

@@ -1,4 +1,4 @@
-"""Retention: drops the edge's old ICDC tables after a commit."""
+"""Drops ICDC tables: an edge's old ones after a commit, and those of a failed run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.core.retention import IcdcTable, Retention, expired
 from dagster_ips.core.table_name import namespace_of
 from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.publish.publisher import published_by_another
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc.icdc_dropping import drop_icdc_table, names_by_number, tables_named
 from dagster_ips.state.store import EdgeStore
@@ -45,6 +46,26 @@ def drop_expired_tables(catalog: LakeCatalog, store: EdgeStore, capture: Capture
                 drop_icdc_table(catalog, table.name, edge)
         except Exception as error:  # noqa: BLE001  # as above; one table must not hold up the others
             _LOG.warning("ICDC table %s could not be dropped completely (%s)", table.name, type(error).__name__)
+
+
+def drop_tables_of_refused(catalog: LakeCatalog, store: EdgeStore, captures: Sequence[Capture], *, target: str) -> None:
+    """Drop the ICDC tables of a run that failed, unless it had published: its ``captures`` are no longer in flight.
+
+    This is best effort and never an error.
+    """
+    try:
+        written = catalog.find(target)
+        if written is not None and published_by_another(catalog.storage, written, captures):
+            return
+        states = store.get_many(capture.edge for capture in captures)
+        now = [(states[capture.edge], states[capture.edge].without(capture)) for capture in captures]
+        with effect(Effect.RECORD_CAPTURE):
+            store.set(*(ended for state, ended in now if ended is not state))
+        for name, edge in {capture.icdc_table: capture.edge.line for capture in captures}.items():
+            with effect(Effect.DROP_ICDC_TABLE):
+                drop_icdc_table(catalog, name, edge)
+    except Exception as error:  # noqa: BLE001  # why the run failed is the error to be raised
+        _LOG.warning("the ICDC tables of a failed run stay until a later run drops them (%s)", type(error).__name__)
 
 
 def _read_if_old(

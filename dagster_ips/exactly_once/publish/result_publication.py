@@ -21,6 +21,7 @@ from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_columns_fit, require_rows_found
 from dagster_ips.exactly_once.publish.publisher import Check, Publication, Publisher, unchecked
 from dagster_ips.exactly_once.publish.result_writer import Result
+from dagster_ips.exactly_once.publish.table_changes import TableChanges
 from dagster_ips.iceberg import code_stamps, lookup_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.file_spans import column_kinds
@@ -88,28 +89,30 @@ def publish_result(  # noqa: PLR0913  # all are independent
     if existing is not None and not new and result.changes_nothing():
         publisher.commit_without_writing(captures)
         return Publication(existing)
-    stored = _created_or_followed(publisher, table, existing, stored)
-    if not isinstance(result.write_mode, Combine):
-        result = replace(result, frame=stored)
-    made = code_stamps.properties(
-        existing,
-        captures,
-        table.code,
-        declared=table.declared,
-        replaces_all=result.replaces_all,
-        partitions=table.partitions,
-    )
-    made |= lookup_stamps.properties(existing, looked_up, replaces_all=result.replaces_all)
-    result = replace(result, unchanged=lookup_stamps.unchanged(existing, looked_up))
-    are_news = not result.replaces_all and lookup_stamps.are_news(existing, looked_up)
-    publisher = replace(publisher, properties={**publisher.properties, **made}, are_news=are_news)
-    if table.divided is not None:
-        target = lake.load(table.name, asset=table.asset)
-        partitions = _rows_of(table.divided, table.partitions, target)
-        result = replace(
-            result, partitions=partitions, new_partitions=_rows_of(table.divided, new, target) if new else None
+    changes = TableChanges(lake, publisher.session, table.name, existing)
+    with changes.taken_back_on_error():
+        stored = _created_or_followed(publisher, table, existing, stored, changes)
+        if not isinstance(result.write_mode, Combine):
+            result = replace(result, frame=stored)
+        made = code_stamps.properties(
+            existing,
+            captures,
+            table.code,
+            declared=table.declared,
+            replaces_all=result.replaces_all,
+            partitions=table.partitions,
         )
-    return publisher.publish(table.name, captures, result.write, consumer=table.asset, check=check)
+        made |= lookup_stamps.properties(existing, looked_up, replaces_all=result.replaces_all)
+        result = replace(result, unchanged=lookup_stamps.unchanged(existing, looked_up))
+        are_news = not result.replaces_all and lookup_stamps.are_news(existing, looked_up)
+        publisher = replace(publisher, properties={**publisher.properties, **made}, are_news=are_news)
+        if table.divided is not None:
+            target = lake.load(table.name, asset=table.asset)
+            partitions = _rows_of(table.divided, table.partitions, target)
+            result = replace(
+                result, partitions=partitions, new_partitions=_rows_of(table.divided, new, target) if new else None
+            )
+        return publisher.publish(table.name, captures, result.write, consumer=table.asset, check=check)
 
 
 def _checked(
@@ -168,7 +171,7 @@ def _require_same_storage(target: TableMetadata | None, partials: str | None, as
 
 
 def _created_or_followed(
-    publisher: Publisher, table: AssetTable, existing: TableMetadata | None, stored: DataFrame
+    publisher: Publisher, table: AssetTable, existing: TableMetadata | None, stored: DataFrame, changes: TableChanges
 ) -> DataFrame:
     """Create the table for rows like ``stored``, or have it follow them; returns them in the form that fits it."""
     lake, session = publisher.catalog, publisher.session
@@ -178,9 +181,10 @@ def _created_or_followed(
         create_target(lake, session, table.name, stored, description)
     else:
         if texts:
+            changes.will_set(*texts)
             with effect(Effect.ALTER_TARGET):
                 set_properties(session, lake.name, table.name, texts)
-        stored = follow_frame(stored, lake, table.name)
+        stored = follow_frame(stored, lake, table.name, changes)
     order_new_target(session, lake.name, table.name, existing, description)
     return stored
 

@@ -200,7 +200,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
                 keys=_partition_values(context),
                 shares_views=shares_views,
             )
-        with runs.writing(captured):
+        with runs.writing(captured, table):
             # With partitions there is no stamp: runs of other partitions, which may read a later state of a lookup,
             # publish in between.
             is_told = isinstance(result.write_mode, Combine) and not context.has_asset_partitions

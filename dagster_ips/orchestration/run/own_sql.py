@@ -22,6 +22,7 @@ from dagster_ips.exactly_once.publish.column_evolution import follow_frame, requ
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange
 from dagster_ips.exactly_once.publish.result_publication import create_target, order_new_target
 from dagster_ips.exactly_once.publish.statement_block import Block, block
+from dagster_ips.exactly_once.publish.table_changes import TableChanges
 from dagster_ips.iceberg import code_stamps
 from dagster_ips.local_spark.private_files import write_private
 from dagster_ips.local_spark.properties_file import properties_text
@@ -236,17 +237,19 @@ def capture(
         def audit(branch: Branch) -> None:
             run_audits(step, consumer.key, consumer.table, publisher.session.table(branch.sql_name))
 
-        with runs.writing(captured), contextlib.ExitStack() as files:
-            _create(runs, consumer, columns, metadata)
-            captures, name = captured.captures, consumer.name
-            with block(publisher, consumer.table, captures, consumer=name, check=audit) as written:
-                yield OwnSql(consumer, captured.views, publisher.session, written, files)
-                commits = written.commits() if written.serves_job else None
-                changed = [view.change for view in captured.views.values()]
-                if commits == [] and (upstreams := tuple(each.upstream for each in changed if not each.is_empty)):
-                    raise IdleJobError(consumer.table, written.branch.sql_name, upstreams)
-                for each in changed:
-                    _require_followed(consumer.table, each, commits)
+        with runs.writing(captured, consumer.table), contextlib.ExitStack() as files:
+            changes = TableChanges(runs.lake, publisher.session, consumer.table, runs.lake.find(consumer.table))
+            with changes.taken_back_on_error():
+                _create(runs, consumer, columns, metadata, changes)
+                captures, name = captured.captures, consumer.name
+                with block(publisher, consumer.table, captures, consumer=name, check=audit) as written:
+                    yield OwnSql(consumer, captured.views, publisher.session, written, files)
+                    commits = written.commits() if written.serves_job else None
+                    changed = [view.change for view in captured.views.values()]
+                    if commits == [] and (upstreams := tuple(each.upstream for each in changed if not each.is_empty)):
+                        raise IdleJobError(consumer.table, written.branch.sql_name, upstreams)
+                    for each in changed:
+                        _require_followed(consumer.table, each, commits)
         assert written.publication is not None  # noqa: S101  # the block has succeeded
         report = RunReport(
             table=consumer.table,
@@ -306,8 +309,10 @@ def _require_declared(consumer: Consumer, upstreams: tuple[AssetName, ...]) -> N
         )
 
 
-def _create(runs: Runs, consumer: Consumer, columns: str | None, metadata: MetadataByKey) -> None:
-    existing, session = runs.lake.find(consumer.table), runs.session()
+def _create(
+    runs: Runs, consumer: Consumer, columns: str | None, metadata: MetadataByKey, changes: TableChanges
+) -> None:
+    existing, session = changes.before, runs.session()
     if existing is None and columns is None:
         raise DeclarationError(
             asset=consumer.name,
@@ -318,7 +323,7 @@ def _create(runs: Runs, consumer: Consumer, columns: str | None, metadata: Metad
     declared = empty_frame(session, columns) if columns is not None else None
     if existing is not None and declared is not None:
         require_types_fit(declared, existing, catalog=runs.lake.name)
-        follow_frame(declared, runs.lake, consumer.table)
+        follow_frame(declared, runs.lake, consumer.table, changes)
     if existing is None and declared is not None:
         create_target(runs.lake, session, consumer.table, declared, description)
     order_new_target(session, runs.lake.name, consumer.table, existing, description)

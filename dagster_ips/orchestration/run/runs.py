@@ -28,7 +28,7 @@ from dagster_ips.exactly_once.capture.partition_counts import Count, counts_by_p
 from dagster_ips.exactly_once.capture.row_counts import count_rows
 from dagster_ips.exactly_once.capture.tables_together import capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
-from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
+from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables, drop_tables_of_refused
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.exactly_once.target_table.target_ownership import Accepted
 from dagster_ips.iceberg import cascade_stamps, event_time
@@ -227,8 +227,10 @@ class Runs:
         return replace(captured, by_partition=_counts(lake.storage, captured))
 
     @contextlib.contextmanager
-    def writing(self, captured: RunInputs) -> Iterator[None]:
-        """Wrap the writes: name the files and tables that can't be read, and release what Spark has cached at the end.
+    def writing(self, captured: RunInputs, target: str) -> Iterator[None]:
+        """Wrap writes to ``target``: name what can't be read, and release what Spark has cached at the end.
+
+        An error also drops the run's ICDC tables. A staged run keeps them: see ``drop_old_tables``.
 
         Raises:
             FilesGoneError: a data file that the captures refer to can no longer be read.
@@ -238,7 +240,10 @@ class Runs:
         try:
             yield
         except Exception as error:
-            if lost := unreadable(error, [view.captured for view in views], self.lake):
+            lost = unreadable(error, [view.captured for view in views], self.lake)
+            if self.staged is None:
+                drop_tables_of_refused(self.lake, self.store, captured.captures, target=target)
+            if lost:
                 raise lost from error
             raise
         finally:

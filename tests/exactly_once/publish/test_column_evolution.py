@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from dagster_ips.core.columns import Column, Struct
 from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame
+from dagster_ips.exactly_once.publish.table_changes import TableChanges
 from tests.support.at_effect import at
 from tests.support.lake import Lake
 
@@ -32,6 +33,10 @@ def table(lake: Lake) -> None:
     lake.sql(f"CREATE TABLE lake.{TABLE} (id int) USING iceberg")
 
 
+def changes(lake: Lake) -> TableChanges:
+    return TableChanges(lake.catalog, lake.session, TABLE, lake.catalog.find(TABLE))
+
+
 def columns(lake: Lake) -> Struct:
     return lake.catalog.load(TABLE, asset="test").struct
 
@@ -45,8 +50,8 @@ def test_a_run_that_is_killed_while_it_alters_its_table_can_be_continued(lake: L
         raise Killed
 
     with at(point, kill), pytest.raises(Killed):
-        follow_frame(frame(lake), lake.catalog, TABLE)
-    follow_frame(frame(lake), lake.catalog, TABLE).writeTo(f"lake.{TABLE}").append()
+        follow_frame(frame(lake), lake.catalog, TABLE, changes(lake))
+    follow_frame(frame(lake), lake.catalog, TABLE, changes(lake)).writeTo(f"lake.{TABLE}").append()
     assert columns(lake) == FOLLOWED
     assert list(lake.rows(TABLE)) == [(1, "x")]
 
@@ -62,7 +67,7 @@ def test_two_runs_that_alter_one_table_at_once_can_both_continue(lake: Lake, poi
         other.sql(f"ALTER TABLE lake.{TABLE} ALTER COLUMN id TYPE bigint")
 
     with at(point, meanwhile):
-        followed = follow_frame(frame(lake), lake.catalog, TABLE)
+        followed = follow_frame(frame(lake), lake.catalog, TABLE, changes(lake))
     followed.writeTo(f"lake.{TABLE}").append()
     assert columns(lake) == FOLLOWED
     assert list(lake.rows(TABLE)) == [(1, "x")]
@@ -70,5 +75,5 @@ def test_two_runs_that_alter_one_table_at_once_can_both_continue(lake: Lake, poi
 
 def test_a_table_that_has_all_columns_is_left_alone(lake: Lake) -> None:
     before = lake.catalog.load(TABLE, asset="test").metadata_location
-    follow_frame(lake.sql("SELECT 1 AS ID"), lake.catalog, TABLE)
+    follow_frame(lake.sql("SELECT 1 AS ID"), lake.catalog, TABLE, changes(lake))
     assert lake.catalog.load(TABLE, asset="test").metadata_location == before
