@@ -61,6 +61,21 @@ class DuplicateKeysError(IpsError):
 
 
 @dataclass(eq=False)
+class NullValueError(IpsError):
+    """A row has a null in a column that the table declares NOT NULL."""
+
+    table: str
+    column: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: a row has NULL in {self.column}, which the table declares NOT NULL. Nothing was written "
+            f"and nothing was consumed. Leave such rows out or fill the column, or allow nulls in it: ALTER TABLE ... "
+            f"ALTER COLUMN {self.column} DROP NOT NULL."
+        )
+
+
+@dataclass(eq=False)
 class AggregateError(IpsError):
     """An aggregate of combine() can't be maintained from the rows that the asset returned."""
 

@@ -115,6 +115,23 @@ class UnsupportedTableError(IpsError):
 
 
 @dataclass(eq=False)
+class UnreadableColumnError(IpsError):
+    """Spark can't read a table at all because of the type of one of its columns."""
+
+    table: str
+    column: str
+    type: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: Spark can't read the table, whichever columns the asset uses, because its column "
+            f"{self.column} is of type {self.type}, which Spark doesn't have. Nothing was captured and no state "
+            f"changed. Let whoever writes the table give that column another type, such as timestamp or long, or drop "
+            f"it."
+        )
+
+
+@dataclass(eq=False)
 class BrokenHistoryError(IpsError):
     """It is unknown what is new in a source since it was last consumed; the subclasses say why."""
 

@@ -13,6 +13,14 @@ def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
+def column_without_nulls(error: errors.PySparkException) -> str | None:
+    """The column that can't hold a null, if the error is that a row has one."""
+    if error.getCondition() != "NOT_NULL_ASSERT_VIOLATION":
+        return None
+    path = (error.getMessageParameters() or {}).get("walkedTypePath", "")
+    return ".".join(path.split()) or "a column"
+
+
 def unresolved_column(error: errors.PySparkException) -> str | None:
     """The column that doesn't exist, if the error is about one."""
     if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):

@@ -13,6 +13,8 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StructType, TimeType
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
@@ -33,6 +35,7 @@ from dagster_ips.errors import (
     TargetChangedError,
     UnknownColumnError,
     UnknownTableError,
+    UnreadableColumnError,
 )
 from dagster_ips.orchestration.declare.declarations import write_mode_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -401,3 +404,31 @@ def test_a_write_mode_for_changes_is_refused_without_an_incremental_input(
 
     with pytest.raises(DeclarationError, match="none of its inputs is incremental"):
         check()
+
+
+@pytest.mark.parametrize("is_incremental", mostly_slow([True, False]))
+def test_a_column_that_spark_has_no_type_for_is_named_even_if_it_is_not_used(
+    lake: Lake,
+    instance: dg.DagsterInstance,
+    is_incremental: bool,  # noqa: FBT001
+) -> None:
+    lake.catalog.create_namespace("media")
+    at = NestedField(2, "at", StructType(NestedField(3, "noon", TimeType())))
+    lake.catalog.client.create_table("media.some", Schema(NestedField(1, "id", LongType()), at))
+
+    @dg.asset(ins={"some": ips.incremental()}, metadata=ips.append() | ips.table("media.changed"))
+    def changed(some: ips.IcdcView) -> DataFrame:
+        return some.added.select("id")
+
+    @dg.asset(metadata=ips.table("media.changed"))
+    def copied(some: DataFrame) -> DataFrame:
+        return some.select("id")
+
+    source = ips.iceberg_asset("some", table="media.some")
+    asset = changed if is_incremental else copied
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # Dagster wraps ours
+        materialize(pipeline(lake.folder, lake.spark_folder, source, asset), instance, asset.key.to_user_string())
+    error = cause_of(raised)
+    assert isinstance(error, UnreadableColumnError)
+    assert "its column at is of type time" in str(error)
+    assert not (is_incremental and lake.catalog.client.list_tables("ips"))

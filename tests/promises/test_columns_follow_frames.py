@@ -167,7 +167,48 @@ def test_a_first_frame_that_no_table_can_hold_is_refused_before_the_table_is_cre
     lake.create_playback(events([1]))
     with pytest.raises(FrameColumnsError, match="long_ago is of type interval"):
         run(lake, instance, "interval 1 day AS long_ago")
+    with pytest.raises(FrameColumnsError, match="nothing is a struct without fields"):
+        run(lake, instance, "struct() AS nothing")
     assert lake.catalog.find("media.shaped") is None
+
+
+def test_a_new_table_can_hold_a_variant_and_one_of_an_older_version_is_refused_with_the_way_on(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events([1]))
+
+    def append(*columns: str) -> None:
+        made = asset(*columns, mode=ips.append())
+        materialize(pipeline(lake.folder, lake.spark_folder, made), instance, "shaped")
+
+    variant = "parse_json('{\"a\": 7}') AS parsed"
+    append("array(1) AS more", variant)
+    assert rows(lake, "event_id, variant_get(parsed, '$.a', 'int')") == [(1, 7)]
+    lake.sql("DROP TABLE lake.media.shaped")
+    lake.sql("CREATE TABLE lake.media.shaped (event_id LONG, event_date DATE) USING iceberg")
+    with pytest.raises(FrameColumnsError, match=r"parsed holds a variant.*property format-version to 3"):
+        append(variant)
+    lake.sql("ALTER TABLE lake.media.shaped SET TBLPROPERTIES ('format-version' = '3')")
+    append(variant)
+    assert rows(lake, "event_id, variant_get(parsed, '$.a', 'int')") == [(1, 7)]
+
+
+@pytest.mark.parametrize(
+    "mode", mostly_slow([ips.merge(on=["event_id"]), ips.append(), ips.append(dedup_on=["event_id"])])
+)
+def test_a_null_where_the_table_has_none_is_refused_with_the_columns_name(
+    lake: Lake, instance: dg.DagsterInstance, mode: dict[str, object]
+) -> None:
+    lake.create_playback(events([1]))
+    lake.sql("CREATE TABLE lake.media.shaped (event_id LONG, event_date DATE, seconds LONG NOT NULL) USING iceberg")
+    made = pipeline(lake.folder, lake.spark_folder, asset("nullif(seconds, 2) AS seconds", mode=mode))
+    materialize(made, instance, "shaped")
+    before = lake.catalog.load("media.shaped", asset="test")
+    lake.append(events([2]))
+    with pytest.raises(NullValueError, match=r"NULL in seconds, .*DROP NOT NULL"):
+        materialize(made, instance, "shaped")
+    after = lake.catalog.load("media.shaped", asset="test")
+    assert (after.properties, after.raw["refs"]) == (before.properties, before.raw["refs"])
 
 
 def test_a_column_that_the_asset_no_longer_fills_stays_and_is_null(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -194,6 +235,9 @@ def test_the_advice_for_a_missing_column_or_another_type_leads_to_a_right_table(
 def test_a_column_that_only_a_killed_run_added_can_be_dropped_without_loss(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
+    def kill() -> None:
+        raise KeyboardInterrupt
+
     lake.create_playback(events([1]))
     run(lake, instance, "account")
     lake.append(events([2]))
@@ -235,9 +279,6 @@ def test_rows_are_found_by_a_nested_key_whose_fields_have_another_order_in_the_t
     @dg.asset(
         ins={"up": ips.incremental()},
         metadata=ips.combine(on=["s"], aggregates={"id": "sum(id)"}, storage="partials") | ips.table("media.parts"),
-    def kill() -> None:
-        raise KeyboardInterrupt
-
     )
     def parts(up: ips.IcdcView) -> DataFrame:
         return up.weighted

@@ -45,7 +45,7 @@ from dagster_ips.spark.writes.append import append_rows, first_per_key
 from dagster_ips.spark.writes.combine import combine_rows
 from dagster_ips.spark.writes.group_parts import Aggregates, Change, explained
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
-from dagster_ips.spark.writes.overwrite import ChangedKeys, files_of_one_partition, replace_partitions, replace_rows
+from dagster_ips.spark.writes.overwrite import ChangedKeys, files_and_nulls_explained, replace_partitions, replace_rows
 from dagster_ips.spark.writes.overwrite_where import (
     delete_where,
     is_outside,
@@ -189,7 +189,7 @@ class Result:
             CombineError: the change can't be added to the existing rows.
             MixedFilesError: partitions are to be replaced, but a file has rows of several.
         """
-        with files_of_one_partition(branch):
+        with files_and_nulls_explained(branch):
             self._write(branch, target)
 
     def _write(self, branch: Branch, target: TableMetadata) -> None:
@@ -489,7 +489,7 @@ class Result:
                 # Checks what was written, which is read back by its keys alone, instead of computing the frame twice.
                 written = self.frame.sparkSession.table(branch.sql_name)
                 written = written if self.partitions is None else written.where(self.partitions)
-                refuse_repeated_keys(written, on, table=branch.table)
+                refuse_repeated_keys(written, on, latest_by, table=branch.table)
             case _:
                 self._replace_all(self.frame, branch, target)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import dagster as dg
@@ -18,7 +19,7 @@ from dagster_ips.core.log_lines import Event, LogLine
 from dagster_ips.core.ownership import Consent
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.retention import Retention
-from dagster_ips.errors import DeclarationError
+from dagster_ips.errors import DeclarationError, UnreadableColumnError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
@@ -30,6 +31,7 @@ from dagster_ips.exactly_once.capture.tables_together import capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables, drop_tables_of_refused
 from dagster_ips.exactly_once.publish.publisher import Publisher
+from dagster_ips.exactly_once.snapshot_rows import require_readable_by_spark
 from dagster_ips.exactly_once.target_table.target_ownership import Accepted
 from dagster_ips.iceberg import cascade_stamps, event_time
 from dagster_ips.iceberg.catalog import LakeCatalog
@@ -159,6 +161,7 @@ class Runs:
         ]
         lake = self.lake.reading_once()
         captured = capture_together(Capturer(lake, self.store, self.icdc_namespace), requests, run_id=run.run_id)
+        self._require_readable(consumers, captured)
         self._require_unmoved(consumers)  # If so, the cursors that were read in between hold for the branches, too.
         session, weighs = self.session(), any(each.weighs_live_rows for each in consumers)
         views = _views_of_tables(captured, list(inputs), session, lake, weighs_live_rows=weighs)
@@ -177,6 +180,16 @@ class Runs:
         if self.staged is not None:
             tables = {table for each in consumers for table in (each.table, *(of.table for of in each.inputs.values()))}
             self.staged.require_unmoved(self.lake.on_branch(None), tables)
+
+    def _require_readable(self, consumers: Sequence[Consumer], captured: Mapping[str, Sequence[CapturedInput]]) -> None:
+        try:
+            for each in chain.from_iterable(captured.values()):
+                require_readable_by_spark(each.source)
+        except UnreadableColumnError:
+            for consumer in consumers:
+                found = [capture for each in captured.get(consumer.name, ()) for capture in each.captures]
+                drop_tables_of_refused(self.lake, self.store, found, target=consumer.table)
+            raise
 
     def _asked_for(self, consumer: Consumer, wish: Mode | None) -> Mode | None:
         """The mode that was asked for; of unpartitioned assets in a staged backfill, ``full`` for the root only."""

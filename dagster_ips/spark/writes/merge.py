@@ -80,7 +80,7 @@ def merge_rows(  # noqa: PLR0913  # all are independent
         guard = latest_by if keeps_newer else None
         if seen.most > 1:
             contending = _not_beaten(rows, there, on, guard) if guard else rows
-            refuse_repeated_keys(contending, on, table=branch.table)
+            refuse_repeated_keys(contending, on, latest_by, table=branch.table)
         if not touched:
             rows.writeTo(branch.sql_name).append()
             return
@@ -268,15 +268,15 @@ def latest_rows(frame: DataFrame, on: Sequence[str], latest_by: str | None) -> D
     return ranked.withColumns(forms).dropDuplicates(list(forms)).drop(*forms)
 
 
-def refuse_repeated_keys(rows: DataFrame, on: Sequence[str], *, table: str) -> None:
-    """Fail unless every row has a different key.
+def refuse_repeated_keys(rows: DataFrame, on: Sequence[str], latest_by: str | None, *, table: str) -> None:
+    """Fail unless every row has a different key; rows that share one tie by ``latest_by``.
 
     Raises:
         DuplicateKeysError: two have the same; the error names an example.
     """
     per_key = rows.groupBy(*_columns(on)).agg(F.count("*").alias("__ips_rows"))
     if repeated := per_key.where("__ips_rows > 1").drop("__ips_rows").limit(1).collect():
-        raise DuplicateKeysError(table=table, example=row_text(on, repeated[0]))
+        raise DuplicateKeysError(table=table, example=row_text(on, repeated[0]), latest_by=latest_by)
 
 
 def _columns(names: Sequence[str]) -> list[Column]:

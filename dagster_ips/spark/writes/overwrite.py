@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.row_text import row_text
-from dagster_ips.errors import MixedFilesError, UnfitFrameError
+from dagster_ips.errors import MixedFilesError, NullValueError, UnfitFrameError
 from dagster_ips.spark.branches import Branch, table_argument
+from dagster_ips.spark.error_text import column_without_nulls
 from dagster_ips.spark.frames import MOST_LITERALS, all_of, any_of, computed_once, distinct_keys, free_prefix, listed
 from dagster_ips.spark.late import F, errors, sql
 from dagster_ips.spark.observed import watched
@@ -24,15 +25,18 @@ _MIXED = "some, but not all, rows match filter"
 
 
 @contextlib.contextmanager
-def files_of_one_partition(branch: Branch) -> Iterator[None]:
-    """Around writes to ``branch`` that replace partitions.
+def files_and_nulls_explained(branch: Branch) -> Iterator[None]:
+    """Around writes to ``branch``: explains errors that its files or its NOT NULL columns cause.
 
     Raises:
         MixedFilesError: a file has rows of a partition that is replaced and of others.
+        NullValueError: a row has a null where the table can't hold one.
     """
     try:
         yield
     except errors.PySparkException as error:
+        if (column := column_without_nulls(error)) is not None:
+            raise NullValueError(branch.table, column) from error
         if _MIXED not in str(error):
             raise
         arguments = f"table => {table_argument(branch.table)}, options => map('rewrite-all', 'true')"
