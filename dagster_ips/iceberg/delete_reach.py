@@ -83,7 +83,7 @@ class DeleteReach:
             if path is not None:
                 paths.add(path)
                 scopes.add(key)
-            elif _is_equality(delete):
+            elif is_equality(delete):
                 ids = tuple(sorted(delete.raw["data_file"].get("equality_ids") or ()))
                 equal.setdefault(None if _is_global(delete) else key, {}).setdefault(ids, []).append(delete)
             else:
@@ -144,7 +144,7 @@ def applying_to(deletes: Iterable[ManifestEntry], data: Iterable[ManifestEntry])
 def data_file_of(delete: ManifestEntry) -> str | None:
     """The data file that the delete file is for; None if it isn't for a single one."""
     file = delete.raw["data_file"]
-    if _is_equality(delete):
+    if is_equality(delete):
         return None
     if file.get("referenced_data_file"):
         return str(file["referenced_data_file"])
@@ -152,7 +152,8 @@ def data_file_of(delete: ManifestEntry) -> str | None:
     return lower.decode() if lower is not None and lower == upper else None
 
 
-def _is_equality(delete: ManifestEntry) -> bool:
+def is_equality(delete: ManifestEntry) -> bool:
+    """Whether it is an equality delete file, and not one of positions."""
     return bool(delete.raw["data_file"]["content"] == _EQUALITY_DELETES)
 
 
@@ -160,7 +161,7 @@ def _is_global(delete: ManifestEntry) -> bool:
     """Whether it is an equality delete of an unpartitioned spec: one whose fields, if any, are all void."""
     spec = json.loads(delete.manifest.get("partition-spec", "[]"))
     transforms = {field["transform"] for field in spec} if spec else set(delete.raw["data_file"]["partition"])
-    return _is_equality(delete) and transforms <= {"void"}
+    return is_equality(delete) and transforms <= {"void"}
 
 
 def _bound(bounds: list[dict[str, Any]] | None) -> bytes | None:

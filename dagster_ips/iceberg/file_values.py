@@ -11,12 +11,13 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.ranges import Bound
@@ -39,6 +40,7 @@ _WHOLE_MINUTES_SINCE = dt.datetime(1972, 5, 1)  # noqa: DTZ001  # compared with 
 """Since then, every zone is whole minutes from UTC, so partitions begin and end at whole minutes in either."""
 
 Row = tuple[Bound | None, ...]
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def read_values(
     Raises:
         CatalogUnreachableError: the storage did not answer.
     """
-    started, reader = time.monotonic(), _Reader(storage, source, columns)
+    started, reader = time.monotonic(), ValuesReader(storage, source, columns)
     seconds = storage.patience.seconds if storage.patience else None
 
     def read(file: DataFile) -> DistinctRows | Unreadable:
@@ -109,33 +111,48 @@ def known_values(source: TableMetadata, file: DataFile, columns: Columns) -> Dis
     return _KEPT.get(_key_of(source, file, columns))
 
 
+def guarded(storage: Storage, path: str, read: Callable[[], _Read]) -> _Read | Unreadable:
+    """What ``read`` gives, which reads the file at ``path``.
+
+    Raises:
+        CatalogUnreachableError: the storage did not answer.
+    """
+    try:
+        return storage.answer(f"reading {path}", read)
+    except FileNotFoundError:
+        return Unreadable("it no longer exists")
+    except UnsupportedTableError:
+        return Unreadable("its path contains # or ?")
+    except (OSError, pa.ArrowException, ValueError, OverflowError, TypeError, AttributeError) as error:
+        # The last two: its values are of another type than the column. The error's text may contain addresses.
+        return Unreadable(f"it can't be read ({type(error).__name__})")
+
+
 @dataclass(frozen=True)
-class _Reader:
+class ValuesReader:
+    """Reads the values of ``columns`` from data files, and from the delete files that hold values."""
+
     storage: Storage
     source: TableMetadata
     columns: Columns
 
     def key_of(self, file: DataFile) -> tuple[object, ...]:
+        """What the values in a file depend on, apart from ``without``."""
         return _key_of(self.source, file, self.columns)
 
-    def of(self, file: DataFile) -> DistinctRows | Unreadable:
+    def of(self, file: DataFile, *, without: AbstractSet[int] = frozenset()) -> DistinctRows | Unreadable:
+        """The values in the rows of the file, except those at the positions ``without``."""
         fields = [self.source.columns.get(column) for column in self.columns.names]
         if strange := [c for c, f in zip(self.columns.names, fields, strict=True) if f is None or not is_ordered(f)]:
             return Unreadable(f"the type of {', '.join(strange)} isn't supported")
         if file.file_format != "PARQUET":
             return Unreadable(f"its format is {file.file_format}, but only Parquet files can be read for this")
         known = [field for field in fields if field is not None]
-        try:
-            return self.storage.answer(f"reading {file.path}", lambda: self._read(file, known))
-        except FileNotFoundError:
-            return Unreadable("it no longer exists")
-        except UnsupportedTableError:
-            return Unreadable("its path contains # or ?")
-        except (OSError, pa.ArrowException, ValueError, OverflowError, TypeError, AttributeError) as error:
-            # The last two: its values are of another type than the column. The error's text may contain addresses.
-            return Unreadable(f"it can't be read ({type(error).__name__})")
+        return guarded(self.storage, file.path, lambda: self._read(file, known, without))
 
-    def _read(self, file: DataFile, fields: Sequence[NestedField]) -> DistinctRows | Unreadable:
+    def _read(
+        self, file: DataFile, fields: Sequence[NestedField], without: AbstractSet[int]
+    ) -> DistinctRows | Unreadable:
         with self.storage.open(file.path, table=self.source.table) as stream:
             # In nanoseconds, which is the default, years beyond 2262 would become others.
             opened = parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us")
@@ -147,10 +164,13 @@ class _Reader:
             wanted = list(dict.fromkeys(name for name in there if name is not None))
             cut = [name for name, field in zip(there, fields, strict=True) if field.name in self.columns.by_minute]
             rows: set[Row] = set()
-            if not wanted and opened.metadata.num_rows:
+            if not wanted and opened.metadata.num_rows > len(without):
                 rows.add(tuple(constants))
+            begin = 0
             for batch in opened.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False) if wanted else ():
-                found = _distinct(batch.select(wanted), cut=cut)
+                places, begin = range(begin, begin + batch.num_rows), begin + batch.num_rows
+                live = batch.filter(pa.array([place not in without for place in places])) if without else batch
+                found = _distinct(live.select(wanted), cut=cut)
                 columns = [
                     repeat(constant) if name is None else [_as_declared(value, field) for value in found[name]]
                     for name, constant, field in zip(there, constants, fields, strict=True)

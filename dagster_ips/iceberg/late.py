@@ -8,6 +8,7 @@ from dagster_ips._late import LateModule
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyroaring
     import sqlalchemy
     from pyarrow import compute, fs, parquet
     from pyiceberg import catalog, conversions, io, manifest, schema, types
@@ -21,6 +22,7 @@ else:
     catalog, conversions, io, manifest, schema, types = (
         LateModule(f"pyiceberg.{name}") for name in ("catalog", "conversions", "io", "manifest", "schema", "types")
     )
+    pyroaring = LateModule("pyroaring")
     sql, sqlalchemy = LateModule("pyiceberg.catalog.sql"), LateModule("sqlalchemy")
     pyarrow_io = LateModule("pyiceberg.io.pyarrow")
     config, schema_conversion = (LateModule(f"pyiceberg.utils.{name}") for name in ("config", "schema_conversion"))
@@ -36,6 +38,7 @@ __all__ = [
     "pa",
     "parquet",
     "pyarrow_io",
+    "pyroaring",
     "schema",
     "schema_conversion",
     "sql",

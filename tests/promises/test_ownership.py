@@ -154,3 +154,68 @@ def test_rows_from_before_the_first_run_stay_until_a_person_gives_them_up(
     assert ids(lake) == Counter([7])
     run(lake, instance, "copy", mode="full")
     assert ids(lake) == Counter(range(3))
+
+
+@pytest.mark.parametrize("by", mostly_slow(["frame", "statements"]))
+def test_rows_accepted_by_a_run_that_has_nothing_to_write_stay_accepted(
+    lake: Lake, instance: dg.DagsterInstance, by: str
+) -> None:
+    """As in moving.md: the table stays as the old job wrote it, and is continued from a point in time."""
+    lake.create_playback(events(range(4)))
+    lake.sql("CREATE TABLE lake.media.copy (event_id bigint) USING iceberg")
+    lake.sql("INSERT INTO lake.media.copy VALUES (0), (1), (77)")
+    latest = ips.incremental(start="latest")
+
+    @dg.asset(name="copy", ins={"playback": latest}, metadata=ips.append() | ips.table("media.copy"))
+    def by_frame(playback: ips.IcdcView) -> DataFrame:
+        return playback.added.select("event_id")
+
+    @dg.asset(name="copy", deps=[ips.incremental_dep("playback", start="latest")], metadata=ips.table("media.copy"))
+    def by_statements(context) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001  # Dagster reads annotations
+        with ips.capture(context) as icdc:
+            icdc.sql("INSERT INTO {target} SELECT event_id FROM {added}")
+
+    made = pipeline(lake.folder, lake.spark_folder, by_frame if by == "frame" else by_statements)
+    with pytest.raises(UnknownRowsError) as raised:
+        materialize(made, instance, "copy")
+    (accept,) = re.findall(r"dagster_ips/accept=(\d+)", str(raised.value))
+    materialize(made, instance, "copy", tags={"dagster_ips/accept": accept})
+    assert ids(lake) == Counter([0, 1, 77])
+    for number in (4, 5):
+        lake.append(events([number]))
+        materialize(made, instance, "copy")
+    assert ids(lake) == Counter([0, 1, 77, 4, 5])
+
+
+def test_a_table_is_taken_over_even_by_a_run_that_has_nothing_to_write(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(2)))
+    run(lake, instance, "copy")
+    lake.sql("UPDATE lake.media.playback SET seconds = seconds")
+
+    @dg.asset(
+        name="heir", ins={"playback": ips.incremental(start="latest")}, metadata=ips.append() | ips.table("media.copy")
+    )
+    def heir(playback: ips.IcdcView) -> DataFrame:
+        return playback.added.select("event_id")
+
+    made = pipeline(lake.folder, lake.spark_folder, heir)
+    head = str(lake.catalog.load("media.copy", asset="").head_snapshot_id())
+    materialize(made, instance, "heir", tags={"dagster_ips/take_over": "copy", "dagster_ips/accept": head})
+    lake.append(events([2]))
+    materialize(made, instance, "heir")
+    assert ids(lake) == Counter(range(3))
+
+
+def test_a_tag_for_which_there_is_no_occasion_is_said_to_have_no_effect(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.create_playback(events(range(2)))
+    run(lake, instance, "copy")
+    head = str(lake.catalog.load("media.copy", asset="").head_snapshot_id())
+    lake.append(events([2]))
+    done = run(lake, instance, "copy", accept=head, take_over="other", on_removed="ignore")
+    said = "\n".join(entry.user_message for entry in instance.all_logs(done.run_id))
+    for tag in ("accept", "take_over", "on_removed"):
+        assert re.search(rf"the run tag dagster_ips/{tag}=\S+ has no effect: ", said)

@@ -22,6 +22,7 @@ from tests.support.lake import FIRST_DAY, Event, Lake, events
 from tests.support.partitioned import DAYS, SENSOR, expected_day, expected_week, follow, key, partitioned, run
 from tests.support.pipeline import expected_agg
 from tests.support.ticks import tick
+from tests.support.variants import mostly_slow
 
 
 def days(*numbers: int, first_id: int = 0) -> list[Event]:
@@ -355,3 +356,40 @@ def test_a_replaced_or_recreated_upstream_is_computed_in_full_where_the_input_sa
             lake.sql(statement)
         follow(definitions, instance)
         assert lake.rows("media.kept") == lake.rows("media.built"), statements
+
+
+@pytest.mark.parametrize("version", mostly_slow([3, 2]))
+def test_a_row_of_no_partition_that_is_deleted_no_longer_stands_in_the_way(
+    lake: Lake, instance: dg.DagsterInstance, version: int
+) -> None:
+    """The data file with the row stays: a deletion vector or a position delete file hides the row."""
+    lake.create_playback()
+    lake.sql(f"ALTER TABLE lake.media.playback SET TBLPROPERTIES ('format-version' = '{version}')")
+    lake.sql("ALTER TABLE lake.media.playback SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    lake.sql("ALTER TABLE lake.media.playback DROP PARTITION FIELD event_date")
+    rows = events(range(3))
+    strange = "(7, NULL, 'a', 1), (8, NULL, 'a', 1), (9, DATE'2025-12-24', 'a', 1)"
+    lake.sql(f"INSERT INTO lake.media.playback SELECT /*+ COALESCE(1) */ * FROM VALUES {strange}, {_values(rows)}")
+    definitions = partitioned(lake.folder, lake.spark_folder)
+
+    def refused(shown: str) -> None:
+        with pytest.raises(UnmappedRowsError, match=shown):
+            run(definitions, instance, "day", key(0))
+
+    refused("2025-12-24.*null")
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 7")
+    refused("null")
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 8")
+    refused("2025-12-24")
+    lake.sql("DELETE FROM lake.media.playback WHERE event_id = 9")
+    run(definitions, instance, "day", key(0))
+    assert lake.rows("media.day") == expected_day(rows)
+
+    rows += events(range(10, 12), day=1)
+    lake.sql(f"INSERT INTO lake.media.playback VALUES {_values(rows[-2:])}")
+    run(definitions, instance, "day", key(1))
+    assert lake.rows("media.day") == expected_day(rows)
+
+
+def _values(rows: list[Event]) -> str:
+    return ", ".join(f"({number}, DATE'{date}', '{account}', {seconds})" for number, date, account, seconds in rows)

@@ -4,7 +4,7 @@ No ``from __future__ import annotations`` here: Dagster reads the outputs' types
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -292,9 +292,11 @@ def test_declarations_that_cannot_work_for_several_tables_are_refused_when_defin
         pipeline(lake.folder, lake.spark_folder, two)
 
 
-def two_inputs(*, of_plays: set[str], joins: bool = False, declares: bool = True) -> dg.AssetsDefinition:
+def two_inputs(
+    *, of_plays: set[str], of_titles: Sequence[str] = ("title",), joins: bool = False, declares: bool = True
+) -> dg.AssetsDefinition:
     """``plays`` and ``titles`` from two inputs, where ``plays`` is declared to be made from those ``of_plays``."""
-    deps = {"plays": set(map(dg.AssetKey, of_plays)), "titles": {dg.AssetKey("title")}}
+    deps = {"plays": set(map(dg.AssetKey, of_plays)), "titles": set(map(dg.AssetKey, of_titles))}
 
     @dg.multi_asset(
         ins={"playback": ips.incremental(), "title": ips.incremental()},
@@ -356,6 +358,13 @@ def test_a_table_that_uses_what_it_is_declared_to_be_made_without_is_refused_fro
     with pytest.raises(DeclarationError, match=r"media\.plays: its result uses title.*internal_asset_deps"):
         run_of(with_titles, instance, two_inputs(of_plays={"playback"}, joins=True))
     assert with_titles.catalog.find("media.plays") is None
+
+
+def test_a_table_that_is_declared_to_be_made_from_no_input_is_refused(with_titles: Lake) -> None:
+    made = two_inputs(of_plays=set(), of_titles=("playback", "title"))
+    title = ips.iceberg_asset("title", table="media.title")
+    with pytest.raises(DeclarationError, match="plays: none of the inputs of its step"):
+        pipeline(with_titles.folder, with_titles.spark_folder, made, title)  # type: ignore[arg-type]
 
 
 def test_a_table_that_does_not_use_an_input_is_refused_with_a_remedy_that_works(

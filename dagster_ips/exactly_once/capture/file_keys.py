@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.partition_keys import KeysFound, PartitionKeys, Slicing, Span
 from dagster_ips.core.touched import FoundKeys, Stray
 from dagster_ips.iceberg.file_spans import span
 from dagster_ips.iceberg.file_values import Columns, DistinctRows, Unreadable, known_values, read_values
+from dagster_ips.iceberg.live_values import live_values
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
@@ -84,7 +86,21 @@ class FileKeys:
 
     def strays(self, files: Iterable[DataFile], *, live: Collection[str] = ()) -> Mapping[str, Stray]:
         """Those of ``files`` that are known to hold rows of no partition, by path; they are read as in ``each``."""
-        told = self.each(files, live=live)
+        return self._strays(self.each(files, live=live))
+
+    def strays_left(self, strays: Mapping[str, Stray], head: Snapshot) -> Mapping[str, Stray]:
+        """Those of ``strays`` whose rows of no partition aren't all hidden by delete files at ``head``.
+
+        If a file or its delete files can't be read, it is one.
+        """
+        told = {}
+        for file, read in live_values(self.storage, self.source, head, strays.keys(), self._columns_of):
+            known = self._told_by(file, read)
+            if not known.unread:
+                told[file.path] = known
+        return {path: each for path, each in strays.items() if path not in told} | self._strays(told)
+
+    def _strays(self, told: Mapping[str, KeysOfRows]) -> dict[str, Stray]:
         lost = self.slicing.lost(frozenset[str]().union(*[each.found.keys or () for each in told.values()]))
         found = {
             path: Stray(each.found.unmapped[:_SHOWN], tuple(sorted(lost & (each.found.keys or frozenset()))[:_SHOWN]))
@@ -99,6 +115,9 @@ class FileKeys:
 
     def _spans(self, file: DataFile) -> tuple[Span, ...]:
         return tuple(span(file, self.source, column) for column in self.keys.columns)
+
+    def _columns_of(self, file: DataFile) -> Columns:
+        return self._unknown(self._spans(file))
 
     def _unknown(self, spans: Sequence[Span]) -> Columns:
         """The columns that aren't known to have a single value in the file."""

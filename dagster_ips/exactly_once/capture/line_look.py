@@ -287,7 +287,7 @@ class _Looking:
         abandoned = [snapshot.snapshot_id for snapshot in found.abandoned]
         only_adds = not abandoned and all(snapshot.only_adds for snapshot in found.snapshots)
         line = line.looked_at(now, changed, abandoned=abandoned)
-        return self.with_strays(line, changes.added, are_there=only_adds)
+        return self.with_strays(line, (*changes.added, *changes.hidden), are_there=only_adds)
 
     def with_keys_to_come(self, line: LineState) -> LineState:
         """``line`` with the keys that an earlier release forgot, once all of them are known."""
@@ -322,15 +322,17 @@ class _Looking:
     def with_strays(self, line: LineState, added: Iterable[DataFile] = (), *, are_there: bool = False) -> LineState:
         """``line`` with the files that hold rows of no partition: those of ``added``, and those that it already has.
 
-        ``are_there`` says that no file is gone since the last look, so that the live files needn't be listed.
+        ``are_there`` says that no file is gone since the last look, so that the live files needn't be listed. Rows that
+        delete files hide don't count.
         """
         found = dict(self.files.strays(added))
         known = {path: each for path, each in line.strays.items() if _is_stray(path, each, self.files.slicing)}
         found |= {path: each for path, each in known.items() if are_there or path in self._live}
+        found = dict(self.files.strays_left(found, self.head))
         if found or not line.strays:
             return line.with_strays(found)
         # The known ones are gone, or their rows have partitions by now. There may be others.
-        found |= self.files.strays(self._live.values(), live=self._live)
+        found = dict(self.files.strays_left(self.files.strays(self._live.values(), live=self._live), self.head))
         if not found and self._is_unfinished:
             return line.with_strays({"": Stray(line.unmapped)})
         return line.with_strays(found)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode, Stamp
 from dagster_ips.core.log_lines import Event, LogLine, Tell, tell_nobody
-from dagster_ips.core.ownership import ASSET, Consent
+from dagster_ips.core.ownership import ACCEPTED, ASSET, Consent
 from dagster_ips.core.target import Standing, TargetHistory, committed, is_older, standing_of
 from dagster_ips.errors import (
     CaptureVoidError,
@@ -187,6 +187,17 @@ class Publisher:
         states = self.store.get_many(edges).values()
         require_known_writes(target, asset, states, accept=self.consent.accept)
         require_same_columns(target, asset, states)
+
+    def settling(self, target: TableMetadata | None, asset: str) -> Publisher:
+        """A publisher to which it is news if a person's consent has an effect: only a published snapshot records that.
+
+        Raises:
+            TargetOfAnotherError: another asset writes the table.
+        """
+        settles = target is not None and (
+            ACCEPTED in self.properties or require_own(target, asset, self.consent) is not None
+        )
+        return replace(self, are_news=True) if settles else self
 
     def new_branch(self, table: str) -> Branch:
         """A branch with a name that only this attempt uses; it isn't created yet."""

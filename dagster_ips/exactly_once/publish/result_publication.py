@@ -81,12 +81,13 @@ def publish_result(  # noqa: PLR0913  # all are independent
         return superseded
     if existing is not None:
         publisher.require_own(existing, captures, table.asset)
+    publisher = publisher.settling(existing, table.asset)
     result, stored = _checked(replace(result, storage=lake.storage), table, existing, catalog=lake.name)
     if existing is not None:
         table = replace(table, code=known_code(table.code, code_stamps.codes_of(existing)))
         _require_same_plan(table, existing, captures, result)
     new = sorted({each.edge.key for each in captures if each.is_of_new_partition})
-    if existing is not None and not new and result.changes_nothing():
+    if existing is not None and not new and not publisher.are_news and result.changes_nothing():
         publisher.commit_without_writing(captures)
         return Publication(existing)
     changes = TableChanges(lake, publisher.session, table.name, existing)
@@ -104,7 +105,7 @@ def publish_result(  # noqa: PLR0913  # all are independent
         )
         made |= lookup_stamps.properties(existing, looked_up, replaces_all=result.replaces_all)
         result = replace(result, unchanged=lookup_stamps.unchanged(existing, looked_up))
-        are_news = not result.replaces_all and lookup_stamps.are_news(existing, looked_up)
+        are_news = publisher.are_news or (not result.replaces_all and lookup_stamps.are_news(existing, looked_up))
         publisher = replace(publisher, properties={**publisher.properties, **made}, are_news=are_news)
         if table.divided is not None:
             target = lake.load(table.name, asset=table.asset)

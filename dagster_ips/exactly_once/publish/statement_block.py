@@ -216,6 +216,7 @@ def block(
         problem = "another run published the same change a moment ago, so the block was not run"
         raise PublishError(table=table, branch="main", problem=problem)
     publisher.require_own(before, captures, consumer)
+    publisher = publisher.settling(before, consumer)
     branch, session = publisher.new_branch(table), publisher.session
     opened = Block(publisher, branch, before, consumer)
     try:
@@ -233,7 +234,8 @@ def block(
         if not snapshots:
             require_not_staged(now, branch, consumer)
         seal = None
-        if not is_incremental or not all(snapshot.changes_no_file for snapshot in snapshots):
+        is_changed = not all(snapshot.changes_no_file for snapshot in snapshots)
+        if not is_incremental or publisher.are_news or is_changed:
             publisher.tell(written(branch, snapshots))
             sealed = opened.seal(captures, check)
             seal = sealed.head_snapshot_id(opened.ref)

@@ -199,6 +199,13 @@ def _reading(
     mappings = {each.to_user_string(): mapping_text(found) for each, found in mapped.items() if found is not None}
     made_from = {each.to_user_string() for each in _made_from(assets, key)}
     related = {name: each for name, each in inputs.items() if each.upstream in made_from}
+    if not related:
+        _refuse(
+            key,
+            f"none of the inputs of its step ({', '.join(names)}) is among its internal_asset_deps, so it is unknown "
+            "whose changes it follows.",
+            "Name the inputs that it is made from; or make it a separate asset.",
+        )
     return Consumer(
         key,
         table,

@@ -16,7 +16,7 @@ import dagster as dg
 from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.log_lines import Event, LogLine
-from dagster_ips.core.ownership import Consent
+from dagster_ips.core.ownership import Consent, owner_of
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.retention import Retention
 from dagster_ips.errors import DeclarationError, UnreadableColumnError
@@ -36,6 +36,7 @@ from dagster_ips.exactly_once.target_table.target_ownership import Accepted
 from dagster_ips.iceberg import cascade_stamps, event_time
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.lookup_stamps import LookedUp
+from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import owner_properties
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.declare.consumers import Consumer, without_triggers
@@ -233,6 +234,8 @@ class Runs:
         edges = [] if consumer.is_partitioned else [capture.edge for _, capture in consumed]
         again = [edge for edge, state in self.store.get_many(edges).items() if state.was_changed_by_person]
         target = lake.find(consumer.table)
+        for told in _without_effect(running.run.tags, found, target, consumer.name):
+            running.log.warning(told)
         cascade = self.staged.cascade if self.staged else cascade_of(running, consumed, target, read_again=again)
         valid_through = completion_of(consumer, graph, lake.storage, self.store, target).after(found)
         seconds, declared = time.monotonic() - started, consumer.maker.declared
@@ -352,6 +355,22 @@ def _wish(kind: type[_Kind], tags: Mapping[str, str], tag: str, asset: str) -> _
         problem = f"the run tag {tag}={wish!r} has an unknown value."
         raise DeclarationError(asset=asset, problem=problem, remedy=f"Use one of {', '.join(kind)}.")
     return kind(wish)
+
+
+def _without_effect(
+    tags: Mapping[str, str], captured: Sequence[CapturedInput], target: TableMetadata | None, asset: str
+) -> Iterator[str]:
+    """For each tag with which a person permitted what there is no occasion for, that it has no effect, and why."""
+    told = "{}: the run tag {}={} has no effect: {}".format
+    owner = owner_of(target.ancestry(), target.properties) if target else None
+    if ACCEPT_TAG in tags and not any(each.accepted.snapshots for each in captured):
+        is_full = any(each.capture.mode is Mode.FULL for each in captured)
+        why = "the run replaces all rows" if is_full else "there is nothing that another writer changed"
+        yield told(asset, ACCEPT_TAG, tags[ACCEPT_TAG], why)
+    if TAKE_OVER_TAG in tags and owner in (None, asset):
+        yield told(asset, TAKE_OVER_TAG, tags[TAKE_OVER_TAG], "the table doesn't belong to another asset")
+    if REMOVED_TAG in tags and not any(each.files.changes.may_remove_rows for each in captured):
+        yield told(asset, REMOVED_TAG, tags[REMOVED_TAG], "no row was removed")
 
 
 def _consent(tags: Mapping[str, str], asset: str) -> Consent:

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,6 +33,7 @@ from dagster_ips.iceberg import file_values
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import MappedKeys, SameKeys
+from tests.histories import handmade
 from tests.support.memory_store import MemoryEdgeStore
 
 TABLE, TARGET, LINE = "media.plays", "media.out", Edge("out", "plays")
@@ -314,6 +316,58 @@ def test_nulls_that_the_metadata_does_not_count_are_also_an_error(plays: Plays) 
 
     with pytest.raises(UnmappedRowsError, match="null"):
         plays.run(REGIONS, "region", "eu")
+
+
+class Handmade:
+    """``media.plays`` for delete files that are written by hand."""
+
+    name = TABLE
+
+    def __init__(self, lake: LakeCatalog) -> None:
+        self.lake = SimpleNamespace(catalog=lake)
+
+    @property
+    def raw(self) -> Any:  # noqa: ANN401  # metadata.json
+        return self.lake.catalog.load(TABLE, asset="").raw
+
+
+def null_region(table: Any, beside: handmade.LiveFile) -> None:  # noqa: ANN401  # a Handmade
+    handmade.delete_equal(table, SimpleNamespace(name="region", id=3), pa.array([None], pa.string()), beside)  # type: ignore[arg-type]
+
+
+def number_2(table: Any, beside: handmade.LiveFile) -> None:  # noqa: ANN401  # a Handmade
+    handmade.delete_equal(table, SimpleNamespace(name="number", id=5), pa.array([2], pa.int32()), beside)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("delete", "is_hidden"),
+    [
+        (lambda table, file: handmade.delete_positions(table, {file.path: [1]}, file), True),
+        (null_region, True),
+        (number_2, True),
+        (lambda table, file: handmade.delete_positions(table, {file.path: [0]}, file), False),
+    ],
+    ids=["its position", "an equal key", "another equal column", "the position of another row"],
+)
+@pytest.mark.parametrize("is_first_look", [True, False])
+def test_a_row_of_no_partition_that_a_delete_file_hides_is_no_error(
+    plays: Plays, delete: Callable[[Any, handmade.LiveFile], None], *, is_hidden: bool, is_first_look: bool
+) -> None:
+    plays.create()
+    plays.append([{"region": "eu", "number": 1}, {"region": None, "number": 2}, {"region": "us", "number": 3}])
+    if not is_first_look:
+        with pytest.raises(UnmappedRowsError, match="null"):
+            plays.run(REGIONS, "region", "eu")
+        assert plays.pending(REGIONS, "region")
+    table: Any = Handmade(plays.lake)
+    (file,) = handmade.live_files(table)
+    delete(table, file)
+    for key in ("eu", "us"):
+        if is_hidden:
+            plays.run(REGIONS, "region", key)
+        else:
+            with pytest.raises(UnmappedRowsError, match="null"):
+                plays.run(REGIONS, "region", key)
 
 
 def test_a_first_row_before_the_first_whole_week_is_an_error(plays: Plays) -> None:
