@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
@@ -92,6 +92,21 @@ class Told:
 
     of: str
     predicates: dict[str, str]
+
+
+def all_met(conditions: Iterable[Predicate]) -> Predicate:
+    """The rows that match all of ``conditions``, however many: Spark reads a row of ANDs, but not deep brackets.
+
+    Example:
+        >>> all_met([Predicate("a > 1"), Predicate("TRUE"), Predicate("b > 1")]), all_met([])
+        ('((a > 1) AND (b > 1))', 'TRUE')
+    """
+    found = [each for each in conditions if each != "TRUE"]
+    if "FALSE" in found:
+        return Predicate("FALSE")
+    if len(found) <= 1:
+        return found[0] if found else Predicate("TRUE")
+    return Predicate(f"({' AND '.join(f'({each})' for each in found)})")
 
 
 @dataclass(frozen=True, slots=True)

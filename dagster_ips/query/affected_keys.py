@@ -10,7 +10,8 @@ be in their state before or after their own change: their current rows and their
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -28,7 +29,9 @@ from dagster_ips.query.query_tree import (
     has_equals,
     is_of_a_source,
     key_expression,
+    linked,
     may_fail,
+    reached,
     within,
 )
 from dagster_ips.query.spark_dialect import DIALECT
@@ -83,6 +86,7 @@ class AffectedReach:
 
     changed: Mapping[int, SourceChange]
     _known: dict[tuple[Relation, str, Scan | None], bool] = field(default_factory=dict, repr=False)
+    _walks: dict[tuple[SelectBlock, Scan | None, Relation], _EqualityWalk] = field(default_factory=dict, repr=False)
 
     def keys(self, node: Node, scan: Scan, places: Sequence[int]) -> exp.Query:
         """A superset of the values of the columns ``places`` in rows of ``node`` that differ when ``scan`` changes.
@@ -96,7 +100,7 @@ class AffectedReach:
         """Whether the changed relation itself has ``column`` of the block's body, or a column that equals it."""
         start = block.relation_of(scan)
         try:
-            return _EqualityWalk(self, block, scan, start).stand_in(column).table == start.alias
+            return self._walk(block, scan, start).stand_in(column).table == start.alias
         except NotDerivedError:
             return False
 
@@ -140,7 +144,7 @@ class AffectedReach:
         start = block.relation_of(scan) if scan is not None else _first_of(block, columns)
         if start is None or (scan is None and block.is_one_group):  # One group is there even if no row is.
             return select([exp.alias_(expression.copy(), name) for expression, name in wanted] or [_one()], None)
-        walk = _EqualityWalk(self, block, scan, start)
+        walk = self._walk(block, scan, start)
         stand_ins: dict[exp.Expr, exp.Column] = {column: walk.stand_in(column) for column in columns}
         risky = next((name for expression, name in wanted if may_fail(expression)), None)
         if risky is not None and (self._mixes(block) or not walk.joins_all()):
@@ -161,6 +165,11 @@ class AffectedReach:
         query.set("expressions", [exp.alias_(expression, name) for expression, name in outputs] or [_one()])
         query.set("distinct", exp.Distinct())
         return query.where(*(each.copy() for each in filters), copy=False) if filters else query
+
+    def _walk(self, block: SelectBlock, scan: Scan | None, start: Relation) -> _EqualityWalk:
+        if (block, scan, start) not in self._walks:
+            self._walks[block, scan, start] = _EqualityWalk(self, block, scan, start)
+        return self._walks[block, scan, start].from_start()
 
     def _mixes(self, block: SelectBlock) -> bool:
         """Whether rows may be joined here that were never there at the same time: added ones to removed ones."""
@@ -200,7 +209,7 @@ class _EqualityWalk:
         self._scan = scan
         self._start = start
         self._parents: dict[Relation, tuple[Relation, Equality] | None] = {start: None}
-        self._inside = [start]
+        self.inside = [start]
         grows = True
         while grows:
             grows = False
@@ -210,7 +219,13 @@ class _EqualityWalk:
                     if link is not None:
                         self._parents[relation] = link
                         grows = True
-        self._equal = [pair for equality in block.equalities if self._holds(equality) for pair in equality.both_ways]
+        self._equal = linked((each.left, each.right) for each in block.equalities if self._holds(each))
+
+    def from_start(self) -> _EqualityWalk:
+        """The same walk, with no relation joined yet."""
+        walk = copy(self)
+        walk.inside = [self._start]
+        return walk
 
     def stand_in(self, column: exp.Column) -> exp.Column:
         """``column``, or a column equal to it, of a joined relation; joins further relations if necessary.
@@ -219,7 +234,7 @@ class _EqualityWalk:
             NotDerivedError: no equality leads to the column, or its values can't be derived.
         """
         equal = self._equal_to(column)
-        found = next((each for each in equal if self._relation(each) in self._inside and self._is_known(each)), None)
+        found = next((each for each in equal if self._relation(each) in self.inside and self._is_known(each)), None)
         if found is not None:
             return found
         relation = self._relation(column)
@@ -233,8 +248,8 @@ class _EqualityWalk:
 
     def _join(self, relation: Relation) -> None:
         """Join a relation that equalities lead to, and those on the way to it."""
-        while relation not in self._inside:
-            self._inside.append(relation)
+        while relation not in self.inside:
+            self.inside.append(relation)
             link = self._parents[relation]
             assert link is not None  # noqa: S101  # only the start has no link, and it is inside
             relation = link[0]
@@ -243,7 +258,7 @@ class _EqualityWalk:
         """Whether the joined relations have all columns of a condition that holds in every row, as they are there."""
         columns = within(condition, exp.Column)
         relations = [self._block.relation(column.table) for column in columns]
-        is_there = all(each is not None and each.role is Role.INNER and each in self._inside for each in relations)
+        is_there = all(each is not None and each.role is Role.INNER and each in self.inside for each in relations)
         is_same = not any(has_equals(self._block, column) for column in columns)
         return bool(columns) and is_there and is_same and all(self._is_known(column) for column in columns)
 
@@ -262,17 +277,18 @@ class _EqualityWalk:
         block = self._block
         if block.laterals or any(each.role is Role.HIDDEN for each in block.relations):
             return False
-        is_there = all(each in self._inside for each in block.relations if each.role is Role.INNER)
+        is_there = all(each in self.inside for each in block.relations if each.role is Role.INNER)
         return is_there and all(map(self.has_all_of, block.filters))
 
     def joined(self, expressions: Sequence[exp.Expr]) -> exp.Select:
         """The join of the relations found so far, with the columns that ``expressions`` need."""
-        order = [relation for relation in self._parents if relation in self._inside]
+        order = [relation for relation in self._parents if relation in self.inside]
         conditions: dict[Relation, list[exp.Expr]] = {relation: [] for relation in order}
         for place, relation in enumerate(order):
-            for mine, its in self._equal:
-                if self._relation(mine) is relation and self._relation(its) in order[:place]:
-                    conditions[relation].append(exp.EQ(this=mine.copy(), expression=its.copy()))
+            for mine, equal in self._equal.items():
+                if self._relation(mine) is relation:
+                    before = [its for its in equal if self._relation(its) in order[:place]]
+                    conditions[relation] += [exp.EQ(this=mine.copy(), expression=its.copy()) for its in before]
         needed = [*expressions, *(condition for found in conditions.values() for condition in found)]
         names: dict[Relation, list[str]] = {relation: [] for relation in order}
         for expression in needed:
@@ -312,12 +328,7 @@ class _EqualityWalk:
 
     def _equal_to(self, column: exp.Column) -> list[exp.Column]:
         """The columns with the same value in all relevant rows, ``column`` first."""
-        found = [column]
-        for each in found:
-            for mine, its in self._equal:
-                if mine == each and its not in found:
-                    found.append(its)
-        return found
+        return reached(column, self._equal)
 
     def _relation(self, column: exp.Column) -> Relation:
         relation = self._block.relation(column.table)
@@ -379,43 +390,39 @@ def _one() -> exp.Expr:
     return exp.alias_(exp.Literal.number(1), "ips_one")
 
 
-def origins(query: exp.Query, name: str) -> frozenset[tuple[str, str]] | None:
-    """The columns that hold every value of the column ``name`` of ``query``, each with its table; None if unknown.
+def origins(query: exp.Query, names: Collection[str]) -> dict[str, frozenset[tuple[str, str]]]:
+    """For columns ``names`` of ``query``, the columns that hold every value of them, each with its table, if known.
 
     ``query`` is one of those that are made here, or is made of them. Columns of changed rows are preferred.
     """
     if isinstance(query, exp.Subquery):
-        return origins(query.this, name)
+        return origins(query.this, names)
     if isinstance(query, exp.Union):
-        sides = [origins(side, name) for side in (query.left, query.right)]
-        known = [side for side in sides if side is not None]
-        return frozenset().union(*known) if len(known) == len(sides) else None
-    selected = next(each for each in query.selects if each.alias_or_name == name).unalias()
-    if not isinstance(selected, exp.Column):
-        return None
+        left, right = (origins(side, names) for side in (query.left, query.right))
+        return {name: left[name] | right[name] for name in left if name in right}
+    selected = {each.alias_or_name: each.unalias() for each in query.selects}
+    columns = {name: value for name in names if isinstance(value := selected[name], exp.Column)}
+    if not columns:
+        return {}
     joins = query.args.get("joins") or []
-    relations = [query.args["from_"].this, *(join.this for join in joins)]
-    found = []
-    for column in _equal_columns(selected, [join.args["on"] for join in joins]):
-        relation = next(each for each in relations if column.table in ("", each.alias_or_name))
+    conditions = [each for join in joins for each in conjuncts(join.args["on"]) if isinstance(each, exp.EQ)]
+    links = linked((each.this, each.expression) for each in conditions)
+    equal = {name: reached(column, links) for name, column in columns.items()}
+    held = dict[exp.Column, frozenset[tuple[str, str]]]()
+    for relation in [query.args["from_"].this, *(join.this for join in joins)]:
+        its = {each: each.name for found in equal.values() for each in found}
+        its = {each: name for each, name in its.items() if each.table in ("", relation.alias_or_name)}
         if isinstance(relation, exp.Table):
-            found.append(frozenset({(relation.name, column.name)}))
-        elif (inside := origins(relation, column.name)) is not None:
-            found.append(inside)
-    changed = (each for each in found if all(table.startswith((_ADDED, _REMOVED)) for table, _ in each))
-    return next(changed, found[0] if found else None)
+            held |= {each: frozenset({(relation.name, name)}) for each, name in its.items()}
+        else:
+            inside = origins(relation, set(its.values()))
+            held |= {each: inside[name] for each, name in its.items() if name in inside}
+    known = {name: [held[each] for each in found if each in held] for name, found in equal.items()}
+    return {name: next(filter(_are_changed, found), found[0]) for name, found in known.items() if found}
 
 
-def _equal_columns(column: exp.Column, conditions: Sequence[exp.Expr]) -> list[exp.Column]:
-    """``column`` and the columns that the ``conditions`` of inner joins equate it with."""
-    found = [column]
-    for each in found:
-        for condition in conditions:
-            for equality in conjuncts(condition):
-                if isinstance(equality, exp.EQ):
-                    sides = equality.this, equality.expression
-                    found += [its for mine, its in (sides, sides[::-1]) if mine == each and its not in found]
-    return found
+def _are_changed(columns: Collection[tuple[str, str]]) -> bool:
+    return all(table.startswith((_ADDED, _REMOVED)) for table, _ in columns)
 
 
 def tables_of(query: exp.Query) -> frozenset[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from dagster_ips.query.affected_keys import AffectedReach
-from dagster_ips.query.query_tree import Role, Scan, SelectBlock
+from dagster_ips.query.query_tree import Role, Scan, SelectBlock, linked
 
 
 def body_keys(block: SelectBlock, scans: Sequence[Scan], reach: AffectedReach) -> dict[exp.Column, str]:
@@ -19,13 +19,14 @@ def body_keys(block: SelectBlock, scans: Sequence[Scan], reach: AffectedReach) -
 
     Empty if the query groups by one of them: recomputing whole groups is then as cheap.
     """
-    found: list[exp.Column] = []
+    equal = linked((each.left, each.right) for each in block.equalities if each.owner is None)
+    found: dict[exp.Column, None] = {}
     for column in dict.fromkeys(_candidates(block)):
         if all(reach.has_itself(block, scan, column) for scan in scans):
             if column in block.group:
                 return {}
-            if not any(_are_equal(block, column, each) for each in found):
-                found.append(column)
+            if not any(each in found for each in equal.get(column, ())):
+                found[column] = None
     return {column: f"ips_key_{place}" for place, column in enumerate(found)}
 
 
@@ -41,9 +42,3 @@ def _candidates(block: SelectBlock) -> Iterator[exp.Column]:
             for name, selected in zip(node.names, node.tree.selects, strict=True):
                 if selected.unalias().meta.get("kind"):
                     yield exp.column(name, relation.alias)
-
-
-def _are_equal(block: SelectBlock, one: exp.Column, other: exp.Column) -> bool:
-    return any(
-        equality.owner is None and {equality.left, equality.right} == {one, other} for equality in block.equalities
-    )

@@ -170,12 +170,11 @@ def _push(node: Node, keys: Mapping[int, str], limits: KeyLimits, *, in_every_ro
 def _push_body(block: SelectBlock, have: dict[exp.Column, str], limits: KeyLimits, *, in_every_row: bool) -> None:
     todo = list(have)
     for column in todo:
-        for equality in block.equalities:
-            for mine, its in equality.both_ways:
-                relation = block.relation(its.table)
-                if mine == column and its not in have and relation is not None and _may_be_limited(equality, relation):
-                    have[its] = have[column]
-                    todo.append(its)
+        for its, equality in block.equal.get(column, ()):
+            relation = block.relation(its.table)
+            if its not in have and relation is not None and _may_be_limited(equality, relation):
+                have[its] = have[column]
+                todo.append(its)
     for relation in block.relations:
         keys = {column.name: key for column, key in have.items() if column.table == relation.alias}
         is_there = in_every_row and relation.role is Role.INNER

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -314,25 +314,29 @@ class MaintenancePlan:
         self, scans: Sequence[Scan], changed: Mapping[int, SourceChange], why_not: Mapping[Strategy, str]
     ) -> MaintenanceStep:
         reach, node = AffectedReach(changed), self._node
-        keys: list[int] = []
-        problems: dict[str, None] = {}
+        problems: dict[int, str] = {}
+        fit: list[int] = []
         for place in self.grouping.keys if isinstance(self.grouping, Grouping) else range(len(node.names)):
             if not self._is_exact(place):
-                problems.setdefault(f"{self._result[place].name} has a type that keys can't have")
-                continue
-            if not is_of_one_type(node, place):
-                problems.setdefault(f"{self._result[place].name} combines columns whose types differ or are unknown")
-                continue
+                problems[place] = f"{self._result[place].name} has a type that keys can't have"
+            elif not is_of_one_type(node, place):
+                problems[place] = f"{self._result[place].name} combines columns whose types differ or are unknown"
+            else:
+                fit.append(place)
+
+        def why_not_derived(places: Sequence[int]) -> str | None:
             try:
                 for scan in scans:
-                    reach.keys(node, scan, [*keys, place])
+                    reach.keys(node, scan, places)
             except NotDerivedError as error:
-                problems.setdefault(str(error))
-            else:
-                keys.append(place)
+                return str(error)
+            return None
+
+        keys = _derived_together(fit, why_not_derived, problems)
         if any(_is_constant(node, scan, keys) for scan in scans):
             unkeyed = node.unkeyed if isinstance(node, SelectBlock) else None
-            raise NotDerivedError(unkeyed or "; ".join(problems) or "its columns are constants")
+            reasons = dict.fromkeys(problems[place] for place in sorted(problems))
+            raise NotDerivedError(unkeyed or "; ".join(reasons) or "its columns are constants")
         parts = [
             select(
                 [exp.column(node.names[place]) for place in keys],
@@ -352,6 +356,33 @@ class MaintenancePlan:
             return kind_of(exp.DataType.build(self._result[place].type, dialect=DIALECT)) is not None
         except SqlglotError:
             return False
+
+
+def _derived_together(
+    places: Sequence[int], why_not: Callable[[Sequence[int]], str | None], problems: dict[int, str]
+) -> list[int]:
+    """The ``places`` that can be derived together, from the first on; adds to ``problems`` why others can't.
+
+    What can't be derived alone isn't derived beside others. Nearly all others are derived in a few attempts, so that
+    the time for a wide table grows with its columns, and not with their square.
+    """
+    if not places or why_not(places) is None:
+        return list(places)
+    alone = {place: why for place in places if (why := why_not([place])) is not None}
+    problems |= alone
+    found: list[int] = []
+    todo = [[place for place in places if place not in alone]]
+    while todo:
+        batch = todo.pop()
+        why = why_not([*found, *batch]) if batch else None
+        if why is None:
+            found += batch
+        elif len(batch) == 1:
+            problems[batch[0]] = why
+        else:
+            half = len(batch) // 2
+            todo += [batch[half:], batch[:half]]
+    return found
 
 
 _COPIES = (exp.Select, exp.From, exp.Table, exp.TableAlias, exp.Identifier, exp.Alias, exp.Column)

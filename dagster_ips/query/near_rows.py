@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dagster_ips.query.affected_keys import added, after, before, kept, removed, select, union
-from dagster_ips.query.query_tree import may_fail
+from dagster_ips.query.query_tree import fails_itself, may_fail
 
 _NEAR = "ips_near"
 
@@ -84,8 +84,9 @@ def _found(rows: exp.Query) -> list[tuple[NearRows, exp.Select]]:
 def _may_fail_for_rows(query: exp.Query) -> bool:
     """Whether what is computed from columns or groups may be an error."""
     return any(
-        may_fail(node) and not any(map(may_fail, node.iter_expressions())) and node.find(exp.Column, exp.AggFunc)
+        node.find(exp.Column, exp.AggFunc) and not any(map(may_fail, node.iter_expressions()))
         for node in query.walk()
+        if fails_itself(node)
     )
 
 

@@ -6,7 +6,7 @@ Anything that the rules can't follow raises ``NotDerivedError`` with the reason 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -95,11 +95,6 @@ class Equality:
     right: exp.Column
     owner: Relation | None
 
-    @property
-    def both_ways(self) -> tuple[tuple[exp.Column, exp.Column], tuple[exp.Column, exp.Column]]:
-        """Its columns in both orders."""
-        return (self.left, self.right), (self.right, self.left)
-
 
 @dataclass(eq=False)
 class SelectBlock:
@@ -119,6 +114,15 @@ class SelectBlock:
     def scans(self) -> frozenset[Scan]:
         """All scans of its relations."""
         return frozenset().union(*(each.node.scans for each in self.relations))
+
+    @cached_property
+    def equal(self) -> Mapping[exp.Column, Sequence[tuple[exp.Column, Equality]]]:
+        """For each column, those that are equal to it, and by which equality."""
+        found: dict[exp.Column, list[tuple[exp.Column, Equality]]] = {}
+        for equality in self.equalities:
+            for mine, its in ((equality.left, equality.right), (equality.right, equality.left)):
+                found.setdefault(mine, []).append((its, equality))
+        return found
 
     def relation(self, alias: str) -> Relation | None:
         """The relation with that alias; None if the block has none."""
@@ -140,11 +144,17 @@ class SelectBlock:
         """Its LATERAL VIEWs."""
         return self.tree.args.get("laterals") or []
 
-    @property
-    def group(self) -> list[exp.Expr]:
-        """The expressions of its GROUP BY."""
+    @cached_property
+    def group(self) -> Mapping[exp.Expr, None]:
+        """The expressions of its GROUP BY, each once and in their order, to be looked up."""
         group = self.tree.args.get("group")
-        return [plain(each) for each in group.expressions] if group else []
+        return dict.fromkeys(plain(each) for each in group.expressions) if group else {}
+
+    @cached_property
+    def agreed(self) -> list[frozenset[exp.Expr]]:
+        """What body rows agree on that form one result row, or share a window; a set for each."""
+        windows = [frozenset(map(plain, window.args.get("partition_by") or [])) for window in self.windows]
+        return list(dict.fromkeys([*windows, *([frozenset(self.group)] if self.group else [])]))
 
     @cached_property
     def is_one_group(self) -> bool:
@@ -509,9 +519,8 @@ def key_expression(block: SelectBlock, place: int) -> exp.Expr | None:
         return None
     if not isinstance(expression, exp.Column) and any(has_equals(block, column) for column in columns):
         return None
-    by = [[plain(each) for each in window.args.get("partition_by") or []] for window in block.windows]
-    by += [block.group] if block.group else []
-    return expression if all(expression in each or _is_made_of(expression, each) for each in by) else None
+    agree = all(expression in each or _is_made_of(expression, each) for each in block.agreed)
+    return expression if agree else None
 
 
 def has_equals(block: SelectBlock, column: exp.Column) -> bool:
@@ -560,7 +569,7 @@ def _merges_equals(node: Node, place: int) -> bool:
             return not is_plain or any(has_equals(node, column) for column in columns)
 
 
-def _is_made_of(part: exp.Expr, parts: Sequence[exp.Expr]) -> bool:
+def _is_made_of(part: exp.Expr, parts: Collection[exp.Expr]) -> bool:
     """Whether rows that agree on ``parts`` also agree on ``part``, which is computed from those."""
     part = plain(part)
     if part in parts and kind_of(part.type) is not None:
@@ -580,12 +589,14 @@ def may_fail(expression: exp.Expr) -> bool:
 
     Sums, differences and products aren't counted, although they may be too large for their type.
     """
-    return any(
-        _is_failing_cast(node)
-        if isinstance(node, exp.Cast)
-        else (_is_failing(node) and not _divides_by_a_number(node)) or _takes_from_rows(node) or _casts_text(node)
-        for node in expression.walk()
-    )
+    return any(map(fails_itself, expression.walk()))
+
+
+def fails_itself(node: exp.Expr) -> bool:
+    """As ``may_fail``, but not because of what it is computed from."""
+    if isinstance(node, exp.Cast):
+        return _is_failing_cast(node)
+    return (_is_failing(node) and not _divides_by_a_number(node)) or _takes_from_rows(node) or _casts_text(node)
 
 
 def _is_failing(node: exp.Expr) -> bool:
@@ -702,6 +713,26 @@ def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
     while isinstance(condition, exp.Paren):
         condition = condition.this
     return list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
+
+
+def linked(pairs: Iterable[tuple[exp.Column, exp.Column]]) -> dict[exp.Column, list[exp.Column]]:
+    """For each column of ``pairs``, those that it is paired with."""
+    found: dict[exp.Column, list[exp.Column]] = {}
+    for one, other in pairs:
+        found.setdefault(one, []).append(other)
+        found.setdefault(other, []).append(one)
+    return found
+
+
+def reached(column: exp.Column, links: Mapping[exp.Column, Sequence[exp.Column]]) -> list[exp.Column]:
+    """``column``, and those that ``links`` lead to from there, the closest ones first."""
+    found = {column: None}
+    todo = [column]
+    for each in todo:
+        new = [other for other in links.get(each, ()) if other not in found]
+        found |= dict.fromkeys(new)
+        todo += dict.fromkeys(new)
+    return list(found)
 
 
 _Kind = TypeVar("_Kind", bound=exp.Expr)

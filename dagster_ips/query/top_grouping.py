@@ -64,11 +64,14 @@ def grouping(node: Node, names: tuple[str, ...]) -> Grouping | str:
         return "there is no GROUP BY at the top"
     if why := _why_not_alone(node, names):
         return why
-    selected = [plain(each.unalias()) for each in node.tree.selects]
-    keys = {place: each for place, each in enumerate(selected) if each in node.group and each not in selected[:place]}
+    values = [plain(each.unalias()) for each in node.tree.selects]
+    selected: dict[exp.Expr, int] = {}
+    for place, each in enumerate(values):
+        selected.setdefault(each, place)
+    keys = {place: each for each, place in selected.items() if each in node.group}
     if lacking := [each for each in node.group if each not in selected]:
         return f"the result lacks the grouping key {lacking[0].sql(DIALECT)}"
-    others = {names[place]: each for place, each in enumerate(selected) if place not in keys}
+    others = {names[place]: each for place, each in enumerate(values) if place not in keys}
     parts = _Parts({each: names[place] for place, each in keys.items()})
     parts.keep({name: found for name, each in others.items() if (found := _aggregate(each)) is not None})
     left = [(name, each) for name, each in others.items() if name not in parts.kept]
@@ -127,10 +130,12 @@ class _Parts:
         self._keys = keys
         self.values: dict[exp.Expr, str] = {}
         self.kept: dict[str, tuple[Function, str]] = {}
+        self._columns: dict[tuple[Function, str], str] = {}
 
     def keep(self, aggregates: Mapping[str, tuple[Function, exp.Expr | None]]) -> None:
         """Keep each of ``aggregates`` in the column given for it."""
-        self.kept |= {name: self._over_values(each) for name, each in aggregates.items()}
+        for name, each in aggregates.items():
+            self._keep(name, self._over_values(each))
 
     def computed(self, expression: exp.Expr) -> exp.Expr | None:
         """``expression`` over the kept columns; None if it needs more than these."""
@@ -158,13 +163,13 @@ class _Parts:
         if found is None:
             return None
         wanted = self._over_values(found)
-        known = next((name for name, each in self.kept.items() if each == wanted), None)
-        return known or self._hide(wanted)
+        if wanted not in self._columns:
+            self._keep(f"{HIDDEN}aggregate_{len(self.kept)}", wanted)
+        return self._columns[wanted]
 
-    def _hide(self, aggregate: tuple[Function, str]) -> str:
-        name = f"{HIDDEN}aggregate_{len(self.kept)}"
+    def _keep(self, name: str, aggregate: tuple[Function, str]) -> None:
         self.kept[name] = aggregate
-        return name
+        self._columns.setdefault(aggregate, name)
 
     def _over_values(self, aggregate: tuple[Function, exp.Expr | None]) -> tuple[Function, str]:
         function, value = aggregate

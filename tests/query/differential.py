@@ -133,12 +133,10 @@ class Machine:
         self._db.execute(f"CREATE OR REPLACE TEMP TABLE {AFFECTED} AS {self._text(step.affected)}")
         affected = set(self._db.execute(f"FROM {AFFECTED}").fetchall())
         names = step.affected.named_selects
-        for key in names:
-            held = origins(step.affected, key)
-            if held is not None:
-                columns = " UNION ".join(f'SELECT "{column}" FROM {table}' for table, column in held)
-                others = self._bag(f'SELECT "{key}" FROM {AFFECTED} EXCEPT ({columns})')
-                assert not others, f"{key} has {others}, which {held} don't have"
+        for key, held in origins(step.affected, names).items():
+            columns = " UNION ".join(f'SELECT "{column}" FROM {table}' for table, column in held)
+            others = self._bag(f'SELECT "{key}" FROM {AFFECTED} EXCEPT ({columns})')
+            assert not others, f"{key} has {others}, which {held} don't have"
         never_null = frozenset(
             key for place, key in enumerate(names) if all(row[place] is not None for row in affected)
         )

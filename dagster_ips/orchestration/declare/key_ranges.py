@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_, or_
+from operator import or_
 from typing import TYPE_CHECKING
 
-from dagster_ips.core.ranges import Predicate
+from dagster_ips.core.ranges import Predicate, all_met
 from dagster_ips.run_view import RunView
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ class AffectedKeys:
     @property
     def within_ranges(self) -> DataFrame:
         """The keys, with a condition that all of them meet: Spark also applies it to what they are joined with."""
-        conditions = [self._ranges(key, key) for key in self.columns]
-        return self.frame.where(reduce(and_, conditions, Predicate("TRUE")))
+        return self.frame.where(all_met(self._ranges(key, key) for key in self.columns))
 
     def range_of(self, key: str, column: str, kind: str | None) -> Predicate:
         """A condition that rows meet whose ``column`` of type ``kind`` is among the values of ``key``."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
-from operator import and_
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import WEIGHT, shown
 from dagster_ips.core.capture import Mode
-from dagster_ips.core.ranges import Predicate, quoted
+from dagster_ips.core.ranges import Predicate, all_met, quoted
 from dagster_ips.core.spark_plan import PlanUnreadableError
 from dagster_ips.core.write_mode import Append, Replace, ReplaceKeys
 from dagster_ips.errors import AggregateError, QueryNotDerivedError, UnresolvedQueryError
@@ -318,21 +318,32 @@ class QueryRun:
     def _affected(self) -> AffectedKeys:
         affected = self._maintenance.affected
         assert affected is not None  # noqa: S101  # a step of such a strategy has this query
-        columns = {key: self._changed_columns(affected, key) for key in affected.named_selects}
+        keys = affected.named_selects
+        held = origins(affected, keys)
+        columns = {key: self._changed_columns(held.get(key, ())) for key in keys}
         frame = self.views[0].keep(self._of(affected))
         return AffectedKeys(frame, frame.count(), columns)
 
-    def _changed_columns(self, affected: exp.Query, key: str) -> list[ChangedColumn]:
-        """The columns of changed rows that hold every value of ``key``, if they have one type; empty if unknown."""
+    def _changed_columns(self, held: Collection[tuple[str, str]]) -> list[ChangedColumn]:
+        """The columns ``held``, each with its table, if all are columns of changed rows and of one type; else none."""
         found = []
-        for table, column in origins(affected, key) or ():
+        for table, column in held:
             source = source_of(table)
-            names = [name for name in self.views[source].columns if name.lower() == column.lower()]
-            if table not in (added(source), removed(source)) or len(names) != 1:
+            name = self._spelled[source].get(column.lower())
+            if table not in (added(source), removed(source)) or name is None:
                 return []
-            found.append(ChangedColumn(self.views[source], names[0], has_come=table == added(source)))
+            found.append(ChangedColumn(self.views[source], name, has_come=table == added(source)))
         kinds = {each.kind for each in found}
         return found if len(kinds) == 1 and None not in kinds else []
+
+    @cached_property
+    def _spelled(self) -> list[dict[str, str]]:
+        """For each source, its columns by their names in lower case; none of those that differ only in case."""
+        lower = [Counter(map(str.lower, view.columns)) for view in self.views]
+        return [
+            {name.lower(): name for name in view.columns if times[name.lower()] == 1}
+            for times, view in zip(lower, self.views, strict=True)
+        ]
 
     def _rows(self, step: MaintenanceStep) -> DataFrame:
         assert step.rows is not None  # noqa: S101  # a step of such a strategy has this query
@@ -357,9 +368,9 @@ class QueryRun:
     def _range_of(self, near: NearRows, affected: AffectedKeys) -> Predicate:
         """A condition that all rows near affected keys meet, by which Iceberg can skip files."""
         view = self.views[near.source]
-        kinds = {name.lower(): (name, view.change.types.get(name)) for name in view.columns}
-        conditions = [affected.range_of(key, *kinds[column.lower()]) for column, key in near.keys.items()]
-        return reduce(and_, conditions, Predicate("TRUE"))
+        types = view.change.types
+        kinds = {name.lower(): (name, types.get(name)) for name in view.columns}
+        return all_met(affected.range_of(key, *kinds[column.lower()]) for column, key in near.keys.items())
 
     @cached_property
     def _result(self) -> list[QueryColumn]:
@@ -420,7 +431,7 @@ class QueryRun:
 
     def _within(self, source: int, rows: DataFrame, within: Callable[[str, str], Predicate]) -> DataFrame:
         """``rows``, with a condition that all of them meet: Spark also applies it to what they are joined with."""
-        return rows.where(reduce(and_, [within(name, name) for name in self._compared(source)], Predicate("TRUE")))
+        return rows.where(all_met(within(name, name) for name in self._compared(source)))
 
     def _compared(self, source: int) -> list[str]:
         return [name for name in self._read(source) if name.lower() in self.query.compared_columns]
