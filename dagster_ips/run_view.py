@@ -27,6 +27,7 @@ from dagster_ips.spark.changelog import (
     deletions,
     gone_rows,
     kept_rows,
+    more_in_sql,
     removed,
     without_places,
 )
@@ -162,25 +163,20 @@ class RunView(IcdcView):
         return self.sql_of(frame)
 
     def sql_of(self, frame: Frame) -> str:
-        """``changes``, ``added``, ``removed`` or ``source`` as SQL in place of a table name, which any Spark can run.
-
-        SQL can't compare rows that contain a map or a variant: for those, added and removed exist only as frames.
-        """
+        """``changes``, ``added``, ``removed`` or ``source`` as SQL in place of a table name, for any Spark."""
         if frame is Frame.SOURCE:
-            to, table = self._captured.capture.to_inclusive, self._captured.source.table
-            if Tag.SOURCE in self._captured.tags:
-                return f"({self._tagged_sql(Tag.SOURCE)})"
-            name = sql_name(self._catalog, table)
-            version = f" VERSION AS OF {to.snapshot_id}" if to else ""
-            return f"({self._select(f'{name}{version}')}{'' if to else ' WHERE FALSE'})"
+            return self._source_sql
         if frame is Frame.CHANGES or (frame is Frame.ADDED and not self._may_remove_rows):
             return f"({self._select(self._table)})" if self.columns_with_defaults else self._table
-        if frame is Frame.ADDED:
-            before, rewritten, fresh = (self._tagged_sql(tag) for tag in (Tag.BEFORE, Tag.REWRITTEN, Tag.FRESH))
-            return f"(({rewritten} EXCEPT ALL {before}) UNION ALL {fresh})"
-        if not self._may_remove_rows or self._ignores_removed:
+        if frame is Frame.REMOVED and (not self._may_remove_rows or self._ignores_removed):
             return f"(SELECT * FROM {self._table} WHERE FALSE)"  # noqa: S608  # quoted by sql_name
-        return f"({self._tagged_sql(Tag.BEFORE)} EXCEPT ALL {self._tagged_sql(Tag.REWRITTEN)})"
+        before, rewritten, fresh = (self._tagged_sql(tag) for tag in (Tag.BEFORE, Tag.REWRITTEN, Tag.FRESH))
+        if not self._is_compared:  # None of the added files can hold a row that was there before.
+            return f"({fresh})" if frame is Frame.ADDED else f"({before})"
+        columns = {column.name: column.kind for column in self._captured.source.struct.fields}
+        if frame is Frame.REMOVED:
+            return more_in_sql(before, rewritten, columns)
+        return f"({more_in_sql(rewritten, before, columns)} UNION ALL {fresh})"
 
     @property
     def came(self) -> DataFrame:
@@ -349,6 +345,16 @@ class RunView(IcdcView):
     def _gone(self) -> DataFrame:
         """The rows that went, if they are known apart, and where they are."""
         return gone_rows(self._deleted_at_one_end)
+
+    @property
+    def _source_sql(self) -> str:
+        if Tag.SOURCE in self._captured.tags:
+            return f"({self._tagged_sql(Tag.SOURCE)})"
+        to, table = self._captured.capture.to_inclusive, sql_name(self._catalog, self._captured.source.table)
+        rows = (
+            f"{self._select(f'{table} VERSION AS OF {to.snapshot_id}')}" if to else f"{self._select(table)} WHERE FALSE"
+        )
+        return f"({rows})"
 
     def _tagged_sql(self, tag: Tag) -> str:
         return self._select(f"{self._table} VERSION AS OF {self._captured.tags[tag]}")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dagster_ips.core.columns import Kind, ListOf, MapOf, Struct
 from dagster_ips.core.ranges import quoted
 from dagster_ips.spark.frames import MOST_LITERALS, free_prefix
 from dagster_ips.spark.late import F, types
@@ -282,6 +283,52 @@ def comparable(value: Column, kind: types.DataType) -> Column:
             return F.when(value.isNotNull(), F.struct(*fields))
         case _:
             raise AssertionError(kind)
+
+
+def more_in_sql(many: str, few: str, columns: Mapping[str, Kind]) -> str:
+    """The rows that the query ``many`` has more of than ``few``, in SQL; both return ``columns``, with Iceberg's types.
+
+    As ``EXCEPT ALL``, and also where Spark can't compare values for that.
+    """
+    forms = {name: comparable_sql(quoted(name), kind) for name, kind in columns.items()}
+    if all(form == quoted(name) for name, form in forms.items()):
+        return f"({many} EXCEPT ALL {few})"
+    own = free_prefix([*columns])
+    shown = ", ".join(map(quoted, columns))
+    kept = ", ".join(f"first({quoted(name)}) AS {quoted(name)}" for name in columns)
+    both = f"SELECT *, 1 AS {own}weight FROM ({many}) UNION ALL SELECT *, -1 AS {own}weight FROM ({few})"  # noqa: S608  # made here
+    net = (
+        f"SELECT {kept}, sum({own}weight) AS {own}sum FROM ({both}) "  # noqa: S608  # as above
+        f"GROUP BY {', '.join(forms.values())} HAVING sum({own}weight) > 0"
+    )
+    return f"(SELECT {shown} FROM ({net}) LATERAL VIEW explode(sequence(1L, {own}sum)) {own}copies AS {own}copy)"  # noqa: S608  # as above
+
+
+def comparable_sql(value: str, kind: Kind, depth: int = 0) -> str:
+    """As ``comparable``, in SQL: ``value`` is an expression, and ``kind`` its type in Iceberg.
+
+    Example:
+        >>> comparable_sql("tags", MapOf("string", "long"))
+        'array_sort(transform(map_entries(tags), e0 -> struct(e0.key, e0.value)))'
+        >>> comparable_sql("days", ListOf("date"))
+        'days'
+    """
+    one = f"e{depth}"
+    match kind:
+        case "variant":
+            return f"if({value} IS NULL, NULL, struct(to_json({value}), schema_of_variant({value})))"
+        case MapOf():
+            entry = f"struct({one}.key, {comparable_sql(f'{one}.value', kind.value, depth + 1)})"
+            return f"array_sort(transform(map_entries({value}), {one} -> {entry}))"
+        case ListOf():
+            element = comparable_sql(one, kind.element, depth + 1)
+            return value if element == one else f"transform({value}, {one} -> {element})"
+        case Struct():
+            names = [f"{value}.{quoted(field.name)}" for field in kind.fields]
+            fields = [comparable_sql(name, field.kind, depth) for name, field in zip(names, kind.fields, strict=True)]
+            return value if fields == names else f"if({value} IS NULL, NULL, struct({', '.join(fields)}))"
+        case _:
+            return value
 
 
 def _entry(kind: types.MapType) -> Callable[[Column], Column]:

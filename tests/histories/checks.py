@@ -15,6 +15,7 @@ from pyiceberg.types import LongType
 from pyspark.sql import DataFrame
 
 from dagster_ips.core.ranges import ChangeRange, RangeKind
+from dagster_ips.exactly_once.publish.input_change import Frame
 from dagster_ips.run_view import RunView
 from tests.histories.table import Field
 from tests.histories.time_travel import Row, Rows, Schema, Written, difference
@@ -22,6 +23,7 @@ from tests.histories.time_travel import Row, Rows, Schema, Written, difference
 CHANGE_TYPE = "_how"
 _WEIGHT = Field(-1, "_weight", "int")
 _KIND = Field(-2, CHANGE_TYPE, "string")
+_IN_SQL = (Frame.ADDED, Frame.REMOVED, Frame.SOURCE)
 _RANGED = ("int", "long", "date", "string", "double", "float", "decimal(9, 2)", "decimal(12, 2)")
 
 
@@ -86,6 +88,7 @@ def frames(view: RunView, truth: Truth) -> dict[str, DataFrame]:
         "scope": view.scope,
         "came": view.came,
         "went": view.went,
+        **{f"{frame} in SQL": view.session.sql(f"SELECT * FROM {view.sql_of(frame)}") for frame in _IN_SQL},
     }
     if view.kept is not None:
         found["kept"] = view.kept
@@ -112,6 +115,8 @@ def check_frames(collected: Mapping[str, Sequence[str]], truth: Truth) -> None:
     plain = {name: _rows(collected, name, truth.schema) for name in collected if name in _PLAIN}
     _same("added", plain["added"], truth.added)
     _same("removed", plain["removed"], truth.removed)
+    for frame, rows in zip(_IN_SQL, (truth.added, truth.removed, truth.after), strict=True):
+        _same(f"{frame} in SQL", plain[f"{frame} in SQL"], rows)
     _check_changes(plain["changes"], truth)
     _check_apart(plain["came"], plain["went"], truth)
     if "kept" in plain:
@@ -133,7 +138,10 @@ def check_frames(collected: Mapping[str, Sequence[str]], truth: Truth) -> None:
         _check_changelog_by_keys(_rows(collected, "changelog by keys", (*truth.schema, _KIND)), truth, keys)
 
 
-_PLAIN = ("changes", "added", "removed", "scope", "came", "went", "kept")
+_PLAIN = (
+    *("changes", "added", "removed", "scope", "came", "went", "kept"),
+    *(f"{frame} in SQL" for frame in _IN_SQL),
+)
 
 
 def _check_changes(changes: Rows, truth: Truth) -> None:

@@ -73,7 +73,7 @@ class Jobs:
 
     def end(self) -> None:
         if self.is_alive():
-            os.kill(int((self.folder / "pid").read_text()), signal.SIGKILL)
+            os.killpg(int((self.folder / "pid").read_text()), signal.SIGKILL)  # Java, and the Python that it started
 
     def _start(self, icdc: ips.OwnSql) -> None:
         for done in self.folder.glob("*.done"):
@@ -113,7 +113,8 @@ def change(lake: Lake, chance: random.Random) -> str:
         "update": f"UPDATE {SOURCE} SET seconds = seconds + 1, account = 'a{chance.randint(0, 3)}' WHERE {where}",
         "same": f"UPDATE {SOURCE} SET seconds = seconds WHERE {where}",
         "drop a day": f"DELETE FROM {SOURCE} WHERE event_date = DATE '2026-01-0{chance.randint(1, 3)}'",
-        "merge": f"MERGE INTO {SOURCE} t USING (SELECT * FROM {SOURCE} WHERE {few} AND event_id < 40) s "
+        "merge": f"MERGE INTO {SOURCE} t USING (SELECT event_id, event_date, account, max(seconds) AS seconds "
+        f"FROM {SOURCE} WHERE {few} AND event_id < 40 GROUP BY event_id, event_date, account) s "
         "ON t.event_id = s.event_id AND t.account = s.account AND t.event_date = s.event_date AND s.event_id > 5 "
         "WHEN MATCHED AND t.seconds > 2 THEN DELETE WHEN NOT MATCHED THEN INSERT *",
         "overwrite": f"INSERT OVERWRITE {SOURCE} SELECT * FROM {SOURCE} WHERE NOT ({few})",
