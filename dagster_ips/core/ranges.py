@@ -87,7 +87,8 @@ def _joined(left: str, operator: str, right: str, *, neutral: str) -> Predicate:
 class Told:
     """Where it is noted what the conditions mean that are made of a range, which a run told the asset's function.
 
-    ``of`` says whose range it is; ``predicates`` are the texts of conditions, each with its meaning.
+    ``of`` says whose range it is; ``predicates`` are the texts of conditions, each with its meaning, in which [[ and ]]
+    enclose a condition on a range.
     """
 
     of: str
@@ -216,7 +217,7 @@ class ChangeRange:
         return self._told(_condition(self._in_type_of(column), column), f"between {column}")
 
     def _told(self, condition: str, how: str) -> Predicate:
-        return Predicate.of(condition, self.told, f"{how} of {self.told.of}" if self.told else "")
+        return Predicate.of(condition, self.told, f"[[{how} of {self.told.of}]]" if self.told else "")
 
     def _in_type_of(self, column: str) -> ChangeRange:
         """The range in values that ``column`` can be compared with: if it isn't the range's own, its type is unknown.

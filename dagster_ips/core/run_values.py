@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from dagster_ips.core.ranges import Bound
 from dagster_ips.core.sql_tokens import sql_tokens
+
+_RANGE = re.compile(r"\[\[.*?\]\]")
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class RunValues:
             ['«since d»', '«since d»', '( «since d» ) AND n > 1']
         """
         shown = " ".join(sql_tokens(self.in_text(text)))
-        known = {" ".join(sql_tokens(each)): f"«{meaning}»" for each, meaning in self.predicates.items()}
+        known = {" ".join(sql_tokens(each)): f"«{_RANGE.sub('range', of)}»" for each, of in self.predicates.items()}
         if shown in known:
             return known[shown]
         for each in sorted(known, key=len, reverse=True):
@@ -68,10 +71,26 @@ class RunValues:
                 shown = shown.replace(f"( {each} )", f"( {known[each]} )")
             else:
                 shown = re.sub(rf"(?<!\S){re.escape(each)}(?!\S)", known[each].replace("\\", r"\\"), shown)
-        for value, meaning in self.bounds:
-            for spelled in _spelled(value):
-                shown = re.sub(rf"(?<!\S){re.escape(spelled)}(?!\S)", f"«{meaning}»".replace("\\", r"\\"), shown)
-        return shown
+        return " ".join(self._by_token.get(each, each) for each in shown.split(" ")) if self.bounds else shown
+
+    @property
+    def ranges(self) -> list[str]:
+        """The conditions on ranges that the function asked for: where all rows count, their texts don't tell which."""
+        return sorted({each for meaning in self.predicates.values() for each in _RANGE.findall(meaning)})
+
+    @cached_property
+    def _by_token(self) -> Mapping[str, str]:
+        return {spelled: f"«{meaning}»" for value, meaning in self.bounds for spelled in _spelled(value)}
+
+    @cached_property
+    def texts(self) -> Mapping[str, str]:
+        """What those bounds stand for that are texts."""
+        return {value: meaning for value, meaning in self.bounds if isinstance(value, str)}
+
+    @cached_property
+    def others(self) -> Sequence[tuple[Bound, str]]:
+        """The bounds that aren't texts."""
+        return [(value, meaning) for value, meaning in self.bounds if not isinstance(value, str)]
 
 
 def _spelled(value: Bound) -> list[str]:
@@ -79,5 +98,5 @@ def _spelled(value: Bound) -> list[str]:
     if isinstance(value, bool):
         return []
     texts = {str(value), value.isoformat()} if isinstance(value, dt.date) else {str(value)}
-    is_number = not isinstance(value, str | dt.date)
+    is_number = not isinstance(value, str | dt.date) or str(value).isdecimal()
     return [*(f"'{text}'" for text in texts), *(f'"{text}"' for text in texts), *(texts if is_number else ())]

@@ -286,6 +286,7 @@ def test_what_a_run_gives_stands_for_what_it_is(runs: Runs) -> None:
             bounds=bounds,
         )
 
+    assert days(3).lines[-2:] == ("[[between k of src.k]]", "[[since k of src.k]]")
     assert str(days(3)).partition(".")[0] == str(days(100)).partition(".")[0] == str(days(None))
 
     def of_partition(key: str) -> PlanVersion:
