@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dagster_ips.core.ranges import Bound
 from dagster_ips.core.sql_tokens import sql_tokens
-
-_RANGE = re.compile(r"\[\[.*?\]\]")
 
 
 @dataclass(frozen=True)
@@ -19,16 +17,18 @@ class RunValues:
     """What changes from run to run although the code is the same, by what stands for it.
 
     ``leaves`` are frames, by the mark that they have in plans. ``names`` are parts of names and texts, such as that of
-    an ICDC table. ``predicates`` are conditions on ranges of changed values, and ``bounds`` such values.
+    an ICDC table. ``predicates`` are conditions on ranges of changed values, and ``bounds`` such values. ``ranges``
+    says of which ranges the conditions are, as their texts don't tell where all rows count.
     """
 
     leaves: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     predicates: Mapping[str, str] = field(default_factory=dict)
     bounds: tuple[tuple[Bound, str], ...] = ()
+    ranges: frozenset[str] = frozenset()
 
     @classmethod
-    def of_all(cls, parts: Iterable[RunValues]) -> RunValues:
+    def of_all(cls, parts: Sequence[RunValues]) -> RunValues:
         """Those of several inputs together."""
         leaves, names, predicates = dict[str, str](), dict[str, str](), dict[str, str]()
         bounds = list[tuple[Bound, str]]()
@@ -37,11 +37,12 @@ class RunValues:
             names |= each.names
             predicates |= each.predicates
             bounds += each.bounds
-        return cls(leaves, names, predicates, tuple(bounds))
+        ranges = frozenset[str]().union(*(each.ranges for each in parts))
+        return cls(leaves, names, predicates, tuple(bounds), ranges)
 
     def without_bounds(self) -> RunValues:
         """The same if no value of a change was used by itself."""
-        return RunValues(self.leaves, self.names, self.predicates)
+        return replace(self, bounds=())
 
     def in_text(self, text: str) -> str:
         """``text`` with names as what they stand for.
@@ -63,7 +64,7 @@ class RunValues:
             ['«since d»', '«since d»', '( «since d» ) AND n > 1']
         """
         shown = " ".join(sql_tokens(self.in_text(text)))
-        known = {" ".join(sql_tokens(each)): f"«{_RANGE.sub('range', of)}»" for each, of in self.predicates.items()}
+        known = {" ".join(sql_tokens(each)): f"«{of}»" for each, of in self.predicates.items()}
         if shown in known:
             return known[shown]
         for each in sorted(known, key=len, reverse=True):
@@ -72,11 +73,6 @@ class RunValues:
             else:
                 shown = re.sub(rf"(?<!\S){re.escape(each)}(?!\S)", known[each].replace("\\", r"\\"), shown)
         return " ".join(self._by_token.get(each, each) for each in shown.split(" ")) if self.bounds else shown
-
-    @property
-    def ranges(self) -> list[str]:
-        """The conditions on ranges that the function asked for: where all rows count, their texts don't tell which."""
-        return sorted({each for meaning in self.predicates.values() for each in _RANGE.findall(meaning)})
 
     @cached_property
     def _by_token(self) -> Mapping[str, str]:

@@ -46,7 +46,7 @@ def connect_plan(relation: Any, values: RunValues, names: SessionNames, given: M
     walk = _ConnectWalk(values, names, given)
     walk.number(relation)
     walk.relation(relation, 0)
-    walk.lines += values.ranges
+    walk.lines += sorted(values.ranges)
     kind = f"{_KIND}-{sys.version_info[0]}.{sys.version_info[1]}" if walk.has_functions else _KIND
     return PlanVersion(kind, tuple(walk.lines), tuple(dict.fromkeys(walk.unknown)))
 

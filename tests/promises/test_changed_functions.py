@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.execution.retries import RetryMode
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 from pyspark.sql.types import LongType
 
 import dagster_ips as ips
 from dagster_ips.errors import PlanChangedError
+from dagster_ips.orchestration.run.starting_over import start_over
 from tests.promises.test_new_code import check_says, shown, status_says
 from tests.support.lake import Lake, events
 from tests.support.partitioned import DAYS, SENSOR, partitioned, run
@@ -144,35 +146,16 @@ def test_a_function_that_computes_something_else_at_each_call_is_recomputed_once
     assert [each.event_type_value for each in result.all_events].count("STEP_RESTARTED") == 1
 
 
-def test_where_retries_are_disabled_nothing_is_written_and_the_error_says_what_to_do(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
-    old, new = (pipeline(lake.folder, lake.spark_folder, asset(each, TOTALS)) for each in (filtered, everything))
-    lake.create_playback(events(range(14)))
-    materialize(old, instance, "coded")
-    before = held(lake)
-    lake.append(events([20]))
+def test_where_retries_are_disabled_the_error_says_what_to_do() -> None:
+    step = SimpleNamespace(retry_mode=RetryMode.DISABLED)
     with pytest.raises(PlanChangedError, match=r"another plan.*Nothing was written.*dagster_ips/mode=full"):
-        new.resolve_implicit_global_asset_job_def().execute_in_process(
-            instance=instance,
-            asset_selection=[dg.AssetKey("coded")],
-            run_config={"execution": {"config": {"retries": {"disabled": {}}}}},
-        )
-    assert held(lake) == before
-    materialize(new, instance, "coded", tags={"dagster_ips/mode": "full"})
-    assert held(lake) == totals(lake)
+        start_over(step, PlanChangedError("media.coded", "another plan produced its rows"))
 
 
-LOCK = threading.Lock()
-
-
-def locked(value: int) -> int:
-    with LOCK:
-        return value
-
-
-def by_lock(playback: ips.IcdcView) -> DataFrame:
-    return playback.weighted.withColumn("seconds", F.udf(locked, LongType())("seconds"))
+def by_unknown(playback: ips.IcdcView) -> DataFrame:
+    known = {"one": 1}.keys()
+    scaled = F.udf(lambda value: value * len(known), LongType())
+    return playback.weighted.withColumn("seconds", scaled("seconds"))
 
 
 def test_code_that_no_plan_shows_recomputes_in_each_run_unless_a_code_version_vouches_for_it(
@@ -188,9 +171,9 @@ def test_code_that_no_plan_shows_recomputes_in_each_run_unless_a_code_version_vo
         return found
 
     lake.create_playback(events(range(5)))
-    unknown = pipeline(lake.folder, lake.spark_folder, asset(by_lock, TOTALS))
+    unknown = pipeline(lake.folder, lake.spark_folder, asset(by_unknown, TOTALS))
     assert modes(unknown) == [("full", True), ("full", True)]
-    vouched = pipeline(lake.folder, lake.spark_folder, asset(by_lock, TOTALS, code_version="1"))
+    vouched = pipeline(lake.folder, lake.spark_folder, asset(by_unknown, TOTALS, code_version="1"))
     assert modes(vouched) == [("full", True), ("incremental", True)]
 
 
@@ -203,10 +186,10 @@ def test_code_that_no_plan_shows_recomputes_in_each_run_unless_a_code_version_vo
     },
 )
 def both(playback: ips.IcdcView):  # noqa: ANN201  # Dagster reads its annotation
-    return COMPUTE[0](playback), playback.added
+    return COMPUTE["coded"](playback), playback.added
 
 
-COMPUTE: list[Compute] = [filtered]
+COMPUTE: dict[str, Compute] = {"coded": filtered}
 
 
 def test_tables_of_one_step_are_right_if_the_plan_of_one_changes(
@@ -215,7 +198,7 @@ def test_tables_of_one_step_are_right_if_the_plan_of_one_changes(
     definitions = pipeline(lake.folder, lake.spark_folder, both)
     lake.create_playback(events(range(14)))
     materialize(definitions, instance, "coded", "kept")
-    monkeypatch.setitem(COMPUTE, 0, everything)  # type: ignore[arg-type]
+    monkeypatch.setitem(COMPUTE, "coded", everything)
     lake.sql("DELETE FROM lake.media.playback WHERE event_id = 6")
     materialize(definitions, instance, "coded", "kept", tags=SENSOR)
     assert held(lake) == totals(lake)
@@ -225,7 +208,8 @@ def test_tables_of_one_step_are_right_if_the_plan_of_one_changes(
 def job_of(lake_folder: str, spark_folder: str, which: str) -> dg.JobDefinition:
     made = asset({"filtered": filtered, "everything": everything}[which], TOTALS)
     definitions = pipeline(Path(lake_folder), Path(spark_folder), made)
-    return definitions.resolve_implicit_global_asset_job_def()
+    job = dg.define_asset_job("alone", [made], executor_def=dg.multiprocess_executor)
+    return dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("alone")
 
 
 @pytest.mark.slow
@@ -237,7 +221,7 @@ def test_a_step_in_a_process_of_its_own_starts_over_too(lake: Lake, instance: dg
         job = dg.build_reconstructable_job(
             "tests.promises.test_changed_functions", "job_of", reconstructable_args=folders
         )
-        with dg.execute_job(job, instance=instance, asset_selection=[dg.AssetKey("coded")], tags=SENSOR) as result:
+        with dg.execute_job(job, instance=instance, tags=SENSOR) as result:
             assert result.success
 
     run_of("filtered")
