@@ -115,6 +115,7 @@ class RunView(IcdcView):
                 names={self._captured.capture.icdc_table.rpartition(".")[2]: f"changes of {self._upstream}"},
                 predicates=self._taken.predicates,
                 bounds=tuple(self._taken.bounds),
+                ranges=frozenset(self._taken.ranges),
             ),
         )
 

@@ -84,12 +84,14 @@ _NUMBERS = itertools.count(1)
 class Taken:
     """What an asset took from a view: its frames, and whether it asked which values changed.
 
-    ``predicates`` are conditions on these values and ``bounds`` such values, with what they mean in the asset's code.
+    ``predicates`` and ``ranges`` are conditions on these values, as in ``Told``, and ``bounds`` such values, each with
+    what it means in the asset's code.
     """
 
     frames: list[TakenFrame] = field(default_factory=list)
     is_asked: bool = False
     predicates: dict[str, str] = field(default_factory=dict)
+    ranges: set[str] = field(default_factory=set)
     bounds: list[tuple[Bound, str]] = field(default_factory=list)
 
 
@@ -338,7 +340,7 @@ class IcdcView:
         """
         self._taken.is_asked = True
         found = self._range(column)
-        told = Told(f"{self._upstream}.{column}", self._taken.predicates)
+        told = Told(f"{self._upstream}.{column}", self._taken.predicates, self._taken.ranges)
         sides = {"lower": found.lowest, "upper": found.highest}
         self._taken.bounds += [(value, f"{side} of {told.of}") for side, value in sides.items() if value is not None]
         return replace(found, told=told)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dagster_ips.core.plan_version import PlanVersion, declared_in, is_other_code, why_not_known_to_be
+from dagster_ips.core.plan_version import PlanVersion, declared_in, hides_code, is_other_code, why_not_known_to_be
 from dagster_ips.core.size_text import counted, listed
 from dagster_ips.errors.remedies import full_run
 
@@ -90,6 +90,8 @@ def not_made_by(makings: Mapping[str | None, Making], maker: Maker, partitions: 
             return "it is unknown which code version produced its rows, so a change can't be added to them"
         if any(declared_in(code) != maker.code for code in making.codes):
             return "another code version produced its rows, so changes can't be added to them now"
+        if hidden := next(filter(None, map(hides_code, making.codes)), None):
+            return f"{hidden}, so changes can't be added to them now"
     return None
 
 

@@ -107,6 +107,13 @@ def is_other_code(one: str, now: str | None) -> bool:
     return first is not None and second is not None and _are_comparable(first, second) and not _are_equal(first, second)
 
 
+def hides_code(code: str) -> str | None:
+    """Why rows made by ``code`` aren't known to be of any other run's code, as a clause; None if they may be."""
+    found = _CODE.fullmatch(code)
+    is_hidden = found is not None and found["unknown"] and not _is_vouched_for(found["declared"])
+    return _UNKNOWN.format(what="") if is_hidden else None
+
+
 def known_code(now: str | None, known: Iterable[str]) -> str | None:
     """The one of ``known`` codes that is the same as the code ``now``; ``now`` itself if none is.
 

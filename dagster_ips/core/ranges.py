@@ -15,6 +15,10 @@ Bound: TypeAlias = bool | int | float | str | Decimal | dt.date | dt.datetime
 """A column value that has an order and a SQL literal."""
 
 
+RANGE = "[[range]]"
+"""What a condition on a range means, or one made of such conditions alone."""
+
+
 class RangeKind(StrEnum):
     """How far a change range can be trusted.
 
@@ -74,7 +78,8 @@ def _joined(left: str, operator: str, right: str, *, neutral: str) -> Predicate:
     decisive = "FALSE" if neutral == "TRUE" else "TRUE"
     sides = [side if isinstance(side, Predicate) else Predicate(side) for side in (left, right)]
     told = next((side._told for side in sides if side._told), None)  # noqa: SLF001  # of this class
-    meaning = f" {operator} ".join(f"({side._meaning or side})" for side in sides)  # noqa: SLF001  # as above
+    meanings = [side._meaning or str(side) for side in sides]  # noqa: SLF001  # as above
+    meaning = RANGE if set(meanings) == {RANGE} else f" {operator} ".join(f"({each})" for each in meanings)
     text = f"(({left}) {operator} ({right}))"
     if decisive in (left, right):
         text = decisive
@@ -87,11 +92,13 @@ def _joined(left: str, operator: str, right: str, *, neutral: str) -> Predicate:
 class Told:
     """Where it is noted what the conditions mean that are made of a range, which a run told the asset's function.
 
-    ``of`` says whose range it is; ``predicates`` are the texts of conditions, each with its meaning.
+    ``of`` says whose range it is. ``predicates`` are the texts of conditions, each with its meaning, in which ``RANGE``
+    stands for a condition on a range; ``ranges`` are these conditions. If all rows count, they have the same text.
     """
 
     of: str
-    predicates: dict[str, str]
+    predicates: dict[str, str] = field(default_factory=dict)
+    ranges: set[str] = field(default_factory=set)
 
 
 def all_met(conditions: Iterable[Predicate]) -> Predicate:
@@ -193,7 +200,7 @@ class ChangeRange:
             return NotImplemented
         told = self.told or other.told
         if self.told and other.told:
-            told = Told(f"{self.told.of} | {other.told.of}", self.told.predicates)
+            told = replace(self.told, of=f"{self.told.of} | {other.told.of}")
         return replace(self._united_with(other), told=told)
 
     def _united_with(self, other: ChangeRange) -> ChangeRange:
@@ -231,7 +238,9 @@ class ChangeRange:
         return self._told(_condition(self._in_type_of(column), column), f"between {column}")
 
     def _told(self, condition: str, how: str) -> Predicate:
-        return Predicate.of(condition, self.told, f"{how} of {self.told.of}" if self.told else "")
+        if self.told:
+            self.told.ranges.add(f"{how} of {self.told.of}")
+        return Predicate.of(condition, self.told, RANGE)
 
     def _in_type_of(self, column: str) -> ChangeRange:
         """The range in values that ``column`` can be compared with: if it isn't the range's own, its type is unknown.

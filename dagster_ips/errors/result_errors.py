@@ -118,8 +118,8 @@ class PlanChangedError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: {self.problem}. Nothing was written and nothing was consumed. Recompute it once with the "
-            f"run tag dagster_ips/mode=full; where retries are enabled, the run does so by itself."
+            f"{self.table}: {self.problem}. Nothing was written and nothing was consumed. Recompute it: "
+            f"{full_run(self.table)}. Where retries are enabled, the run does so by itself."
         )
 
 

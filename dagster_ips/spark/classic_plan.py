@@ -79,8 +79,9 @@ class _ClassicWalk:
         else:
             text = _NUMBER.sub(self._number, self.values.in_text(_ZONE.sub("(zone)", node.text)))
             for value, meaning in self.values.bounds:
-                said = f"«{meaning}»".replace("\\", r"\\")
-                text = re.sub(rf"(?<![\w.-]){re.escape(str(value))}(?![\w.-])", said, text)
+                if str(value) in text:
+                    said = f"«{meaning}»".replace("\\", r"\\")
+                    text = re.sub(rf"(?<![\w.-]){re.escape(str(value))}(?![\w.-])", said, text)
         self.lines.append(f"{' ' * depth}{text}")
         for each in (*node.children, *node.subqueries):
             self.node(each, depth + 1)

@@ -46,6 +46,7 @@ def connect_plan(relation: Any, values: RunValues, names: SessionNames, given: M
     walk = _ConnectWalk(values, names, given)
     walk.number(relation)
     walk.relation(relation, 0)
+    walk.lines += sorted(values.ranges)
     kind = f"{_KIND}-{sys.version_info[0]}.{sys.version_info[1]}" if walk.has_functions else _KIND
     return PlanVersion(kind, tuple(walk.lines), tuple(dict.fromkeys(walk.unknown)))
 
@@ -68,7 +69,8 @@ class _ConnectWalk:
 
     def number(self, relation: Any) -> None:  # noqa: ANN401  # a message
         """Number the relation and those below it."""
-        self.numbers.setdefault(relation.common.plan_id, len(self.numbers))
+        if (number := _number_of(relation)) is not None:
+            self.numbers.setdefault(number, len(self.numbers))
         if self._leaf(relation) is None:
             for _, below in _children(relation):
                 self.number(below)
@@ -95,6 +97,7 @@ class _ConnectWalk:
             self.relation(child, depth + 1, f"{name}: " if len(below) > 1 else "")
         for at, view in enumerate(views):
             now, self.names = self.names, view.names
+            self.number(view.relation)
             self.relation(view.relation, depth + 1, f"view {at}: ")
             self.names = now
         if operator in _OPAQUE:
@@ -102,8 +105,8 @@ class _ConnectWalk:
 
     def _leaf(self, relation: Any) -> str | None:  # noqa: ANN401  # a message
         """The frame of the library that the relation is, in words; None if it is none."""
-        if relation.common.plan_id in self.given:
-            return self.given[relation.common.plan_id]
+        if (number := _number_of(relation)) in self.given:
+            return self.given[number]
         if relation.WhichOneof("rel_type") != "subquery_alias":
             return None
         return self.values.leaves.get(relation.subquery_alias.alias)
@@ -254,7 +257,9 @@ class _ConnectWalk:
     def _literal(self, message: Any) -> str:  # noqa: ANN401, PLR0911  # as above
         kind = message.WhichOneof("literal_type")
         value: Any = getattr(message, kind) if kind else None
-        for bound, meaning in self.values.bounds:
+        if kind == "string" and value in self.values.texts:
+            return f"«{self.values.texts[value]}»"
+        for bound, meaning in self.values.others:
             if _is_literal_of(bound, kind, value):
                 return f"«{meaning}»"
         match kind:
@@ -317,6 +322,11 @@ _OPAQUE = dict.fromkeys(("", "extension", "unknown"), "an operator that isn't Sp
 }
 
 
+def _number_of(relation: Any) -> Any:  # noqa: ANN401  # a message
+    """The number that the client gave a relation; None if the server made it."""
+    return relation.common.plan_id if relation.common.HasField("plan_id") else None
+
+
 def _children(relation: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # a message
     """The relations directly below a relation, with the names of their fields."""
     operator = relation.WhichOneof("rel_type")
@@ -331,10 +341,10 @@ def _sides(below: list[tuple[str, Any]]) -> dict[int, str]:
     for name, relation in reversed(below):
         each = relation
         side = f"@{name}" if len(below) > 1 else ""
-        found[each.common.plan_id] = side
+        found[_number_of(each)] = side
         while (operator := each.WhichOneof("rel_type")) in _SAME_COLUMNS:
             each = getattr(each, operator).input
-            found[each.common.plan_id] = side
+            found[_number_of(each)] = side
     return found
 
 
@@ -357,7 +367,7 @@ def _is_literal_of(bound: object, kind: str, value: Any) -> bool:  # noqa: ANN40
         case dt.date():
             return kind == "date" and value == (bound - _EPOCH).days
         case _:
-            return kind == "string" and value == bound
+            return False
 
 
 def _rows(data: bytes) -> str:

@@ -62,7 +62,8 @@ class SessionNames:
         self.functions[_plain(name)] = function
 
     def _hear_sql(self, relation: Any) -> None:  # noqa: ANN401  # as above
-        query = relation.sql.query
+        made_of_frames = relation.WhichOneof("rel_type") == "with_relations"
+        query = (relation.with_relations.root if made_of_frames else relation).sql.query
         if "create" not in query.lower():
             return
         text = " ".join(sql_tokens(query))

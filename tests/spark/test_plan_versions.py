@@ -275,7 +275,7 @@ def test_a_column_that_the_upstream_gets_and_the_code_does_not_use_changes_nothi
 
 def test_what_a_run_gives_stands_for_what_it_is(runs: Runs) -> None:
     def days(first: int | None) -> PlanVersion:
-        told = Told("src.k", {})
+        told = Told("src.k")
         last = None if first is None else first + 1
         found = ChangeRange("k", RangeKind.EXACT, first, last, told=told)
         condition = (found.between("k") | "k = 7") & "id > 0"
@@ -284,8 +284,10 @@ def test_what_a_run_gives_stands_for_what_it_is(runs: Runs) -> None:
             lambda rows: rows.where(found.since("k")).where(condition).where(f"({found.between('k')}) OR id = 1"),
             predicates=told.predicates,
             bounds=bounds,
+            ranges=told.ranges,
         )
 
+    assert days(3).lines[-2:] == ("between k of src.k", "since k of src.k")
     assert str(days(3)).partition(".")[0] == str(days(100)).partition(".")[0] == str(days(None))
 
     def of_partition(key: str) -> PlanVersion:
