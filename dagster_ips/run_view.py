@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.change_set import ChangeSet
+from dagster_ips.core.misread_columns import MisreadColumns
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, quoted
 from dagster_ips.core.run_values import RunValues
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
@@ -17,6 +18,7 @@ from dagster_ips.exactly_once.publish.input_change import FRAGMENTS, Frame, Inpu
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
 from dagster_ips.iceberg.column_ranges import ranges_over
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
+from dagster_ips.iceberg.null_partitions import misread_at
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.changelog import (
@@ -31,7 +33,7 @@ from dagster_ips.spark.changelog import (
     removed,
     without_places,
 )
-from dagster_ips.spark.frames import MOST_LITERALS, selected, table_frame
+from dagster_ips.spark.frames import MOST_LITERALS, select_as_spark_reads, table_frame
 from dagster_ips.spark.settings import may_broadcast_more
 from dagster_ips.view import MOST_RANGES, OF_ANY_WIDTH, SEVERAL, IcdcView, within_any
 
@@ -168,7 +170,7 @@ class RunView(IcdcView):
         if frame is Frame.SOURCE:
             return self._source_sql
         if frame is Frame.CHANGES or (frame is Frame.ADDED and not self._may_remove_rows):
-            return f"({self._select(self._table)})" if self.columns_with_defaults else self._table
+            return f"({self._select(self._table)})" if self._misread_in_change.are_any else self._table
         if frame is Frame.REMOVED and (not self._may_remove_rows or self._ignores_removed):
             return f"(SELECT * FROM {self._table} WHERE FALSE)"  # noqa: S608  # quoted by sql_name
         before, rewritten, fresh = (self._tagged_sql(tag) for tag in (Tag.BEFORE, Tag.REWRITTEN, Tag.FRESH))
@@ -207,9 +209,11 @@ class RunView(IcdcView):
         if not (self._is_known_apart and source.shows_current_schema(before)):
             return None
         rows = table_frame(self._session, self._catalog, source.table, snapshot_id=before.snapshot_id)
+        misread = misread_at(self._storage, source, before)
         are_few = self._gone_count is not None and self._gone_count <= OF_ANY_WIDTH
         are_few = are_few and may_broadcast_more(self._session)
-        return self._of_run(kept_rows(rows, self._gone, [entry.path for entry in files.hidden], are_few=are_few))
+        kept = kept_rows(rows, self._gone, [entry.path for entry in files.hidden], are_few=are_few)
+        return self._of_run(kept, misread)
 
     @cached_property
     def before(self) -> DataFrame | None:
@@ -221,7 +225,8 @@ class RunView(IcdcView):
         before = self._snapshot_before
         if before is None:
             return None
-        return self._of_run(snapshot_rows(self._session, self._catalog, self._captured.source, before))
+        captured = self._captured
+        return self._of_run(snapshot_rows(self._session, self._catalog, captured.source, before, storage=self._storage))
 
     def came_within(self, column: str, of: str) -> Predicate:
         """A condition on a column ``of`` that is true for every value of ``column`` in rows that ``came``."""
@@ -352,19 +357,17 @@ class RunView(IcdcView):
         if Tag.SOURCE in self._captured.tags:
             return f"({self._tagged_sql(Tag.SOURCE)})"
         to, table = self._captured.capture.to_inclusive, sql_name(self._catalog, self._captured.source.table)
-        rows = (
-            f"{self._select(f'{table} VERSION AS OF {to.snapshot_id}')}" if to else f"{self._select(table)} WHERE FALSE"
-        )
-        return f"({rows})"
+        if to is None:
+            return f"(SELECT * FROM {table} WHERE FALSE)"  # noqa: S608  # quoted by sql_name
+        return f"({self._select(f'{table} VERSION AS OF {to.snapshot_id}', self._misread_in_source)})"
 
     def _tagged_sql(self, tag: Tag) -> str:
-        return self._select(f"{self._table} VERSION AS OF {self._captured.tags[tag]}")
+        misread = self._misread_in_source if tag is Tag.SOURCE else None
+        return self._select(f"{self._table} VERSION AS OF {self._captured.tags[tag]}", misread)
 
-    def _select(self, table: str) -> str:
-        """The upstream's columns of ``table`` as SQL; with defaults as in the frames."""
-        with_default = self.columns_with_defaults
-        columns = ", ".join(selected(self.columns, with_default)) if with_default else "*"
-        return f"SELECT {columns} FROM {table}"  # noqa: S608  # quoted by the caller
+    def _select(self, table: str, misread: MisreadColumns | None = None) -> str:
+        """The upstream's columns of ``table`` as SQL, read as in the frames; by default, it is the ICDC table."""
+        return select_as_spark_reads(table, self.columns, self._misread_in_change if misread is None else misread)
 
 
 def _with_any_of(fields: Collection[str], columns: Collection[str]) -> frozenset[str]:

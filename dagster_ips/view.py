@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.aggregates import WEIGHT
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.change_set import ChangeSet
+from dagster_ips.core.misread_columns import MisreadColumns
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, Told, equals, quoted
 from dagster_ips.errors import DeclarationError, UnorderedColumnError
@@ -29,6 +30,8 @@ from dagster_ips.iceberg.column_ranges import (
     require_plain_column,
 )
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
+from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.null_partitions import misread_at, misread_in
 from dagster_ips.iceberg.partition_presence import partitions_held
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.spark.branches import sql_name
@@ -48,12 +51,12 @@ from dagster_ips.spark.changelog import (
 )
 from dagster_ips.spark.frames import (
     MOST_LITERALS,
+    as_spark_reads,
     distinct_keys,
     listed,
     renamed,
     rows_with_keys,
     table_frame,
-    with_defaults,
 )
 from dagster_ips.spark.plans import marked
 from dagster_ips.spark.settings import may_broadcast_more
@@ -414,11 +417,13 @@ class IcdcView:
         to, table = self._captured.capture.to_inclusive, self._captured.source.table
         if to is None:
             return table_frame(self._session, self._catalog, table).where("FALSE")
-        return self._of_run(table_frame(self._session, self._catalog, table, snapshot_id=to.snapshot_id))
+        rows = table_frame(self._session, self._catalog, table, snapshot_id=to.snapshot_id)
+        return self._of_run(rows, self._misread_in_source)
 
     @cached_property
     def _changes(self) -> DataFrame:
-        return self._of_run(table_frame(self._session, self._catalog, self._captured.capture.icdc_table))
+        rows = table_frame(self._session, self._catalog, self._captured.capture.icdc_table)
+        return self._of_run(rows, self._misread_in_change)
 
     @property
     def _changed(self) -> DataFrame:
@@ -492,12 +497,30 @@ class IcdcView:
         snapshot_id = self._captured.tags[tag]
         table = self._captured.capture.icdc_table
         rows = table_frame(self._session, self._catalog, table, snapshot_id=snapshot_id)
-        return self._of_run(with_deleted_rows(rows) if with_deleted else rows)
+        misread = self._misread_in_source if tag is Tag.SOURCE else self._misread_in_change
+        return self._of_run(with_deleted_rows(rows) if with_deleted else rows, misread)
 
-    def _of_run(self, rows: DataFrame) -> DataFrame:
-        """Only the rows that the run's partitions are computed from: a file may also hold other rows."""
-        rows = with_defaults(rows, self._captured.source.columns_with_defaults)
+    def _of_run(self, rows: DataFrame, misread: MisreadColumns | None = None) -> DataFrame:
+        """Only the rows that the run's partitions are computed from: a file may also hold other rows.
+
+        ``misread`` are their columns that Iceberg misreads, if they are a table's own.
+        """
+        rows = rows if misread is None else as_spark_reads(rows, misread)
         return rows if self._captured.rows is None else rows.where(self._captured.rows)
+
+    @cached_property
+    def _misread_in_source(self) -> MisreadColumns:
+        return misread_at(self._storage, self._source_as_shown, self._captured.head)
+
+    @cached_property
+    def _misread_in_change(self) -> MisreadColumns:
+        return misread_in(self._source_as_shown, self._captured.files.changes.touched)
+
+    @property
+    def _source_as_shown(self) -> TableMetadata:
+        """The source with the columns that the frames have: what is recomputed is read as it was then."""
+        source, head = self._captured.source, self._captured.head
+        return source if head is None or Tag.SOURCE in self._captured.tags else source.showing(head)
 
     @cached_property
     def _affected_partitions(self) -> AffectedPartitions | None:

@@ -60,7 +60,10 @@ def capture(workplace: Workplace, asset: str, *, full: bool) -> None:
     captures = tuple(each.capture for each in found)
     stamp = stamp_properties(captures, attempt=token, run_id=token)
     table, no_session = sql_name(lake.name, consumer.table), cast("SparkSession", None)  # Only SQL text is made.
-    views = {name: RunView(each, no_session, lake.name) for name, each in zip(consumer.inputs, found, strict=True)}
+    views = {
+        name: RunView(each, no_session, lake.name, storage=lake.storage)
+        for name, each in zip(consumer.inputs, found, strict=True)
+    }
     job = job_value(consumer.name, table, views, lake, stamp)
     for name, view in views.items():
         job["inputs"][name]["number"] = view.captured.capture.number

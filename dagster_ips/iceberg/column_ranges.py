@@ -211,6 +211,7 @@ def partition_value(file: DataFile, name: str) -> Any:  # noqa: ANN401  # a raw 
     return file.partition.get(_avro_name(name), file.partition.get(name))
 
 
+@cache
 def _avro_name(name: str) -> str:
     """A partition field's name as Iceberg writes it into Avro: only letters, digits and underscores are kept.
 

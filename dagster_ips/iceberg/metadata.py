@@ -19,7 +19,8 @@ from pyiceberg.exceptions import ValidationError
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.capture import TargetMark
-from dagster_ips.core.columns import Column, Kind, ListOf, MapOf, Struct, fit
+from dagster_ips.core.columns import Column, Kind, ListOf, MapOf, Path, Struct, fit
+from dagster_ips.core.misread_columns import ANY_TYPE, hiding
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
 from dagster_ips.iceberg.late import schema
@@ -181,6 +182,28 @@ class TableMetadata:
         return frozenset(field["name"] for field in self.current_fields if _has_default(field))
 
     @cached_property
+    def hidden_columns(self) -> dict[Path, str]:
+        """The columns, and fields of structs, that are always hidden from Iceberg, as ``MisreadColumns.hidden``."""
+        whole = {(name,): ANY_TYPE for name in self.columns_with_defaults}
+        leaves = ((path, hiding(kind)) for _, path, kind in _leaf_kinds(self.current_fields) if path[:1] not in whole)
+        return whole | {path: sql for path, sql in leaves if sql is not None}
+
+    @property
+    def hidden_names(self) -> frozenset[str]:
+        """The columns that are hidden from Iceberg, or have a field that is."""
+        return frozenset(path[0] for path in self.hidden_columns)
+
+    def partition_sources(self, spec_id: int) -> list[tuple[str, Path, str]]:
+        """The fields of a spec: name, the column or field of a struct that it is made from, and the type of that.
+
+        It leaves out fields without values (``void``), and those of columns that were dropped.
+        """
+        known = {number: (path, kind) for number, path, kind in _leaf_kinds(self.current_fields)}
+        fields = [each for each in self.spec(spec_id) if each["transform"] != "void"]
+        sources = [(each["name"], number) for each in fields for number in _source_ids(each)]
+        return [(name, *known[number]) for name, number in sources if number in known]
+
+    @cached_property
     def struct(self) -> Struct:
         """The current schema, with nested columns."""
         return _struct(self.current_fields)
@@ -192,6 +215,12 @@ class TableMetadata:
     def fields_at(self, snapshot: Snapshot) -> list[dict[str, Any]]:
         """The columns that time travel to the retained ``snapshot`` shows, in the form of ``current_fields``."""
         return self._fields_of(snapshot.schema_id) or self.current_fields
+
+    def showing(self, snapshot: Snapshot) -> TableMetadata:
+        """A copy whose columns are those that time travel to the retained ``snapshot`` shows; itself if it has them."""
+        if self.shows_current_schema(snapshot) or self._fields_of(snapshot.schema_id) is None:
+            return self
+        return replace(self, raw={**self.raw, "current-schema-id": int(str(snapshot.schema_id).partition("-")[0])})
 
     @cached_property
     def current_schema_id(self) -> str:
@@ -302,15 +331,20 @@ class TableMetadata:
         It doesn't if a column that the spec partitions by was dropped, nor with a floating-point column, whose equal
         values (-0.0 and 0.0) are in different partitions.
         """
-        kinds = dict(_leaf_kinds(self.current_fields))
+        kinds = {number: kind for number, _, kind in _leaf_kinds(self.current_fields)}
         fields = [field for field in self.spec(spec_id) if field["transform"] != "void"]
-        sources = [source for field in fields for source in field.get("source-ids", [field.get("source-id")])]
+        sources = [source for field in fields for source in _source_ids(field)]
         return all(kinds.get(source) not in (None, "float", "double") for source in sources)
 
     @property
     def specs(self) -> list[list[dict[str, Any]]]:
         """The fields of every partition spec."""
         return [list(spec["fields"]) for spec in self._specs]
+
+    @property
+    def spec_ids(self) -> list[int]:
+        """The id of every partition spec."""
+        return [int(spec["spec-id"]) for spec in self._specs]
 
     @property
     def _specs(self) -> list[dict[str, Any]]:
@@ -368,13 +402,19 @@ def unsupported_view(table: str) -> UnsupportedTableError:
     )
 
 
-def _leaf_kinds(fields: list[dict[str, Any]]) -> Iterator[tuple[int, str]]:
-    """The field id and type of every primitive column that a spec may partition by, including nested ones."""
+def _leaf_kinds(fields: list[dict[str, Any]], path: Path = ()) -> Iterator[tuple[int, Path, str]]:
+    """The field id, path and type of every primitive column that a spec may partition by, including nested ones."""
     for field in fields:
+        inside = (*path, str(field["name"]))
         if isinstance(field["type"], str):
-            yield int(field["id"]), field["type"]
+            yield int(field["id"]), inside, field["type"]
         elif field["type"]["type"] == "struct":
-            yield from _leaf_kinds(field["type"]["fields"])
+            yield from _leaf_kinds(field["type"]["fields"], inside)
+
+
+def _source_ids(field: Mapping[str, Any]) -> list[int]:
+    """The ids of the columns that a partition field is made from."""
+    return list(field.get("source-ids", [field.get("source-id")]))
 
 
 def _struct(fields: Sequence[dict[str, Any]]) -> Struct:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from dagster_ips.core.misread_columns import ANY_TYPE, MisreadColumns, dotted
 from dagster_ips.core.ranges import Predicate, literal, quoted
 from dagster_ips.spark.branches import sql_name
 from dagster_ips.spark.late import F
@@ -31,19 +32,39 @@ def without_rows(frame: DataFrame) -> DataFrame:
     return frame.sparkSession.createDataFrame([], frame.schema)
 
 
-def with_defaults(rows: DataFrame, columns: Collection[str]) -> DataFrame:
-    """The ``rows`` of a table, correct in any query, if ``columns`` have a default in rows from before them.
+def as_spark_reads(rows: DataFrame, misread: MisreadColumns) -> DataFrame:
+    """The ``rows`` of an Iceberg table, of which any condition selects what it selects of other rows in Spark.
 
-    Iceberg (1.11) takes such columns to be null in those rows, and leaves out files that a filter or a join by them
-    can't match. It doesn't look at elements of arrays, so the columns are taken from one.
+    Rows with and without null in a partition are read apart, so that conditions on the column still skip files: where
+    it isn't null, Iceberg reads them rightly; where it is null, Spark knows what they are.
     """
-    return rows.selectExpr(*selected(rows.columns, columns)) if columns else rows
+    values: dict[str, Column] = {}
+    for path, sql in misread.to_hide.items():
+        top, value = path[0], F.expr(sql.format(dotted(path)))
+        values[top] = values.get(top, F.col(quoted(top))).withField(dotted(path[1:]), value) if path[1:] else value
+    rows = rows.withColumns(values) if values else rows
+    return reduce(lambda some, more: some.unionAll(more), [_part(rows, *each) for each in misread.parts])
 
 
-def selected(names: Sequence[str], with_default: Collection[str]) -> list[str]:
-    """The columns ``names`` as expressions of a SELECT, with those of ``with_default`` as in ``with_defaults``."""
-    shown = ((name, quoted(name)) for name in names)
-    return [f"element_at(array({column}), 1) AS {column}" if name in with_default else column for name, column in shown]
+def _part(rows: DataFrame, condition: str, nulls: Mapping[str, str]) -> DataFrame:
+    rows = rows.where(condition) if condition else rows
+    return rows.withColumns({name: F.expr(sql) for name, sql in nulls.items()}) if nulls else rows
+
+
+def select_as_spark_reads(table: str, columns: Sequence[str], misread: MisreadColumns) -> str:
+    """The ``columns`` of an Iceberg table as SQL, read as by ``as_spark_reads``.
+
+    A struct with a hidden field is hidden as a whole.
+    """
+    if not misread.are_any:
+        return f"SELECT * FROM {table}"  # noqa: S608  # quoted by the caller
+    values = {path[0]: (ANY_TYPE if path[1:] else sql).format(quoted(path[0])) for path, sql in misread.to_hide.items()}
+    selects = []
+    for condition, nulls in misread.parts:
+        shown = {**values, **nulls}
+        listed = ", ".join(f"{shown[each]} AS {quoted(each)}" if each in shown else quoted(each) for each in columns)
+        selects.append(f"SELECT {listed} FROM {table}{f' WHERE {condition}' if condition else ''}")  # noqa: S608  # as above
+    return f"({' UNION ALL '.join(selects)})" if len(selects) > 1 else selects[0]
 
 
 def rows_with_keys(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import strategies as st
 
 VALUES: Mapping[str, Sequence[str]] = {
-    "string": ["'x'", "'y'", "''", "'a$b'"],
+    "string": ["'x'", "'y'", "''", "'a$b'", "'😀'", "'\ufb00'"],
     "boolean": ["TRUE", "FALSE"],
     "int": ["0", "7", "-7"],
     "bigint": ["0L", "5000000000L"],
@@ -47,7 +47,7 @@ def rows(draw: st.DrawFn) -> list[str]:
 @st.composite
 def _comparison(draw: st.DrawFn, columns: Mapping[str, str]) -> str:  # noqa: PLR0911  # one per form reads best
     column, kind = draw(st.sampled_from(sorted(columns.items())))
-    forms = ["op"] * 4 + ["null", "in", "in", "between", "column"]
+    forms = ["op"] * 4 + ["null", "in", "in", "between", "column", "function", "cast"]
     forms += {"string": ["like"] * 2, "boolean": ["itself"] * 2, "double": ["isnan"], "float": ["isnan"]}.get(kind, [])
     negated = draw(st.sampled_from(["", "NOT "]))
     one, two = draw(a_value(kind)), draw(a_value(kind))
@@ -63,6 +63,10 @@ def _comparison(draw: st.DrawFn, columns: Mapping[str, str]) -> str:  # noqa: PL
             return f"{column} {negated}LIKE '{draw(st.sampled_from(['x%', '%', 'x', '%b']))}'"
         case "isnan":
             return f"{negated}isnan({column})"
+        case "function":
+            return f"{negated}{draw(st.sampled_from(['coalesce', 'nullif']))}({column}, {one}) = {two}"
+        case "cast":
+            return f"CAST({column} AS STRING) {draw(st.sampled_from(['=', '<>', '<']))} CAST({one} AS STRING)"
         case "itself":
             return f"{negated}{column}"
         case form:

@@ -9,8 +9,9 @@ from dagster_ips.core.partition_keys import NULL
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.errors import UnmappedRowsError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
+from dagster_ips.iceberg.null_partitions import misread_in
 from dagster_ips.spark.counts import count_where, values_without
-from dagster_ips.spark.frames import table_frame
+from dagster_ips.spark.frames import as_spark_reads, table_frame
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import SparkSession
@@ -35,6 +36,7 @@ def count_rows(captured: CapturedInput, session: SparkSession, catalog: str) -> 
     if captured.of_any is None:
         return None
     rows = table_frame(session, catalog, captured.capture.icdc_table)
+    rows = as_spark_reads(rows, misread_in(captured.source, captured.files.changes.touched))
     taken, of_any, every = count_where(rows, [captured.rows or Predicate("TRUE"), captured.of_any])
     if of_any < every:
         columns = captured.columns

@@ -20,6 +20,7 @@ from dagster_ips.errors import (
     StagedBranchGoneError,
 )
 from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.snapshot_rows import branch_rows
 from dagster_ips.exactly_once.target_table.target_history import histories_since, store_settled
 from dagster_ips.exactly_once.target_table.target_ownership import (
     require_columns_of,
@@ -48,7 +49,7 @@ from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.state.store import EdgeStore
 
 if TYPE_CHECKING:
-    from dagster_ips.spark.session import SparkSession
+    from dagster_ips.spark.session import DataFrame, SparkSession
 
 _MOST_ATTEMPTS = 20
 """How often a run writes its result. Of runs that end at once, each may have to wait for all others."""
@@ -265,6 +266,11 @@ class Publisher:
             branch.fast_forward(self.session, onto=self.catalog.branch or "main")
         self.tell(LogLine.of(Event.PUBLISH, table=branch.table, snapshot=now.head_snapshot_id(branch.name)))
         return True
+
+    def rows_of(self, branch: Branch) -> DataFrame:
+        """The rows of a branch as readers of the table would see them."""
+        now = self.catalog.load(branch.table, asset=branch.table)
+        return branch_rows(self.session, branch, now, storage=self.catalog.storage)
 
     def _require_branch(self, target: TableMetadata) -> None:
         """Fail if the branch is missing: the fast-forward would re-create it, or ``main`` would be written instead."""

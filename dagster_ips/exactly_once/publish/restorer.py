@@ -98,12 +98,16 @@ class Restorer:
         def write(branch: Branch, target: TableMetadata) -> None:
             require_nothing_newer(target, wanted)
             session = self.publisher.session
-            old = stored_rows(session, branch.catalog, target, target.snapshots[wanted.snapshot_id])
+            snapshot, storage = target.snapshots[wanted.snapshot_id], self.publisher.catalog.storage
+            old = stored_rows(session, branch.catalog, target, snapshot, storage=storage)
             if wanted.rows is None:
                 replace_rows(old, branch, table_is_empty=False)
             else:
                 rows = old.where(wanted.rows)
-                overwrite_matching(rows, branch, where=wanted.rows, whole_file_columns=target.whole_file_columns())
+                files = target.whole_file_columns()
+                overwrite_matching(
+                    rows, branch, where=wanted.rows, whole_file_columns=files, hidden=target.hidden_names
+                )
 
         published = replace(self.publisher, properties=properties).publish(
             wanted.table, captures, write, consumer=wanted.asset

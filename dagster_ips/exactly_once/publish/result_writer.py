@@ -194,7 +194,7 @@ class Result:
 
     def _write(self, branch: Branch, target: TableMetadata) -> None:
         if self.new_partitions is not None and may_hold_rows(target.ancestry()):
-            delete_where(self.new_partitions, branch, self.frame.sparkSession)
+            delete_where(self.new_partitions, branch, self.frame.sparkSession, hidden=target.hidden_names)
         if isinstance(self.write_mode, Combine):
             self._combine_all(self.write_mode, branch, target)
         elif self.partitions is None or self._is_checked_by_merge():
@@ -270,7 +270,8 @@ class Result:
                 replace_partitions(self.frame, branch, columns=columns, changed=changed, upstream=of)
             case OverwriteWhere(where):
                 within = where if self.partitions is None else f"({where}) AND {self.partitions}"
-                replace_where(self.frame, branch, where=within, whole_file_columns=target.whole_file_columns())
+                files = target.whole_file_columns()
+                replace_where(self.frame, branch, where=within, whole_file_columns=files, hidden=target.hidden_names)
             case ReplaceKeys(on):
                 assert self.affected is not None  # noqa: S101  # a result with this mode has them
                 keys = with_nested_keys_as_in(target.struct, self.affected, on)
@@ -383,7 +384,10 @@ class Result:
         if self.partitions is None:
             replace_rows(rows, branch, table_is_empty=not may_hold_rows(target.ancestry()))
         else:
-            overwrite_matching(rows, branch, where=self.partitions, whole_file_columns=target.whole_file_columns())
+            files = target.whole_file_columns()
+            overwrite_matching(
+                rows, branch, where=self.partitions, whole_file_columns=files, hidden=target.hidden_names
+            )
 
     def _remove(
         self, branch: Branch, target: TableMetadata, remove_on: Sequence[str], partition_columns: Sequence[str]

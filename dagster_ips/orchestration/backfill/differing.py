@@ -120,7 +120,7 @@ class StageComparer:
     ) -> DataFrame:
         """The stage's rows at a snapshot, without hidden columns: what they keep is of no use to readers."""
         session, lake = self.lineage.session(stage.asset), self.lineage.lake(stage.asset)
-        frame = snapshot_rows(session, lake.name, metadata, metadata.snapshots[snapshot_id])
+        frame = snapshot_rows(session, lake.name, metadata, metadata.snapshots[snapshot_id], storage=lake.storage)
         frame = frame.drop(*hidden(frame.columns))
         rows = rows_of_stage(stage.partitions, metadata, slicing)
         return frame if rows is None else frame.where(rows)

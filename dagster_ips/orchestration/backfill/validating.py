@@ -112,7 +112,7 @@ class StageValidator:
             around = Surroundings(self.lineage.consumers[stage.asset].graph, self.lineage.instance, resources, lake)
             made = recompute(asset, part, manager, around)
             frame = made.frame
-            there = current_rows(frame.sparkSession, lake.name, target)
+            there = current_rows(frame.sparkSession, lake.name, target, storage=lake.storage)
             found = differences(
                 frame if rows is None else frame.where(rows),
                 there if rows is None else there.where(rows),

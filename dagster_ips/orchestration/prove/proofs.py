@@ -253,7 +253,7 @@ class _Proof:
         made = recompute(self.asset, part, manager, around)
         frame, key = made.frame.drop(*self.ignore), key_of(made.write_mode)
         session = frame.sparkSession
-        there = current_rows(session, lake.name, target).drop(*self.ignore)
+        there = current_rows(session, lake.name, target, storage=lake.storage).drop(*self.ignore)
         if part.partitions:
             of_part = self._rows_of(claim, part.partitions)
             frame, there = frame.where(of_part), there.where(of_part)
@@ -276,8 +276,8 @@ class _Proof:
 
     def _outside(self, manager: IcdcIOManager, claim: Claim, begun: Sequence[str | None]) -> int:
         """How many of the target's rows are in partitions that no run computed, as far as stamps and cursors say."""
-        name = manager.catalog.open().name
-        there = current_rows(manager.session(), name, claim.target)
+        lake = manager.catalog.open()
+        there = current_rows(manager.session(), lake.name, claim.target, storage=lake.storage)
         computed = claim.removed.union(key for key in begun if key is not None)
         return rows_outside(there, self._rows_of(claim, sorted(computed)))
 

@@ -63,14 +63,17 @@ def audit(
     return declared
 
 
-def run_audits(step: Any, key: dg.AssetKey, table: str, rows: "DataFrame") -> None:  # noqa: ANN401  # not public
-    """Evaluate the audits of ``key`` on ``rows`` and log each as an asset check of the step's run.
+def run_audits(step: Any, key: dg.AssetKey, table: str, read: Callable[[], "DataFrame"]) -> None:  # noqa: ANN401  # not public
+    """Evaluate the audits of ``key`` on the rows that ``read`` returns, and log each as an asset check of the step.
 
     Raises:
         AuditError: a blocking audit didn't pass.
     """
-    failed = []
-    for found in _audits_of(step, key):
+    audits = list(_audits_of(step, key))
+    if not audits:
+        return
+    rows, failed = read(), []
+    for found in audits:
         result = _evaluated(found.function, rows, blocking=found.blocking)
         # Logged immediately, because a failed audit may fail the step.
         dg.DagsterEvent.asset_check_evaluation(

@@ -71,7 +71,6 @@ from dagster_ips.orchestration.run.step_try import StepTries
 from dagster_ips.orchestration.run.unreadable_inputs import reads
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.session import configure, is_frame, is_frame_class
-from dagster_ips.spark.writes.partials import as_read
 from dagster_ips.view import IcdcView
 
 if TYPE_CHECKING:
@@ -309,7 +308,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         # Dagster doesn't accept input metadata for several partitions.
         if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
             context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
-        frame = current_rows(self._session(lake), lake.name, found)
+        frame = current_rows(self._session(lake), lake.name, found, storage=lake.storage)
         frame = frame if rows is None else frame.where(rows)
         if running is not None:
             self._tries.of(context.step_context).lookups[f"{lake.name}.{table}"] = frame
@@ -321,7 +320,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         metadata = loaded.definition_metadata if loaded else {}
         lake = self.catalog.open()
         found = lake.load(table_of(context.asset_key, metadata, self.default_namespace), asset=name)
-        frame = current_rows(self._session(lake), lake.name, found)
+        frame = current_rows(self._session(lake), lake.name, found, storage=lake.storage)
         if not context.has_asset_partitions:
             return frame
         keys, partitions = context.asset_partition_keys, context.asset_partitions_def
@@ -427,8 +426,7 @@ def _publish(  # noqa: PLR0913, PLR0917  # all are independent
     publisher = runs.publisher(step.dagster_run, key, captured, log=context.log.info)
 
     def audit(branch: Branch) -> None:
-        rows = publisher.session.table(branch.sql_name)
-        run_audits(step, key, table, as_read(rows, target.description.properties))
+        run_audits(step, key, table, lambda: publisher.rows_of(branch))
 
     return publish_result(publisher, target, result, captured.captures, looked_up=captured.looked_up, check=audit)
 

@@ -235,7 +235,7 @@ def capture(
         publisher = replace(publisher, properties={**publisher.properties, **made})
 
         def audit(branch: Branch) -> None:
-            run_audits(step, consumer.key, consumer.table, publisher.session.table(branch.sql_name))
+            run_audits(step, consumer.key, consumer.table, lambda: publisher.rows_of(branch))
 
         with runs.writing(captured, consumer.table), contextlib.ExitStack() as files:
             changes = TableChanges(runs.lake, publisher.session, consumer.table, runs.lake.find(consumer.table))

@@ -110,7 +110,10 @@ def recompute(asset: Asset, part: ClaimedPart, manager: IcdcIOManager, around: S
     consumer, lake = asset.consumer, around.lake
     session = manager.session()
     names = list(consumer.inputs)
-    views = {name: RunView(each, session, lake.name) for name, each in zip(names, part.inputs, strict=True)}
+    views = {
+        name: RunView(each, session, lake.name, storage=lake.storage)
+        for name, each in zip(names, part.inputs, strict=True)
+    }
     values: dict[str, Any] = {}
     lookups: dict[str, str] = {}
     for name, declared in asset.definition.node_def.input_dict.items():
@@ -155,7 +158,7 @@ def _lookup(
         problem = f"its input {upstream.to_user_string()} isn't a table of the catalog {lake.name}"
         remedy = "A proof can read only Iceberg tables: prove the asset without that input, or remove its proof."
         raise UnprovableError(consumer=asset.consumer.name, problem=problem, remedy=remedy)
-    frame = current_rows(session, lake.name, found)
+    frame = current_rows(session, lake.name, found, storage=lake.storage)
     if (rows := _rows_read(asset, upstream, found, part, around)) is not None:
         frame = frame.where(rows)
     now = found.ancestry().newest_change

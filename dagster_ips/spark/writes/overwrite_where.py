@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from dagster_ips.core.row_text import row_text
@@ -26,12 +26,15 @@ _MOST_PARTITIONS = 10_000
 _T = TypeVar("_T")
 
 
-def replace_where(frame: DataFrame, branch: Branch, *, where: str, whole_file_columns: Sequence[str]) -> None:
+def replace_where(
+    frame: DataFrame, branch: Branch, *, where: str, whole_file_columns: Sequence[str], hidden: Collection[str] = ()
+) -> None:
     """Replace the rows of ``branch`` that match ``where`` by ``frame``'s rows, all of which must match it as well.
 
     Only Spark decides what matches: to Iceberg, ``c <> 'x'`` holds if ``c`` is null. If ``where`` names only
     ``whole_file_columns``, of which every file holds one value, the values that match are found first, and one
-    overwrite replaces them. Otherwise matching rows are deleted and the frame's rows are appended.
+    overwrite replaces them. Otherwise matching rows are deleted and the frame's rows are appended. ``hidden`` are
+    columns of the table that Iceberg misreads in any condition.
 
     Raises:
         UnknownColumnError: the table has no column that ``where`` names.
@@ -40,20 +43,22 @@ def replace_where(frame: DataFrame, branch: Branch, *, where: str, whole_file_co
     """
     require_condition(frame.sparkSession.table(branch.sql_name), where, of=branch.table)
     watch = watched(frame, is_outside(where))
-    overwrite_matching(watch.rows, branch, where=where, whole_file_columns=whole_file_columns)
+    overwrite_matching(watch.rows, branch, where=where, whole_file_columns=whole_file_columns, hidden=hidden)
     if watch.found():
         count, example = _outside(frame, where)
         raise OutsideConditionError(table=branch.table, condition=where, rows=count, example=example)
 
 
-def overwrite_matching(rows: DataFrame, branch: Branch, *, where: str, whole_file_columns: Sequence[str]) -> None:
+def overwrite_matching(
+    rows: DataFrame, branch: Branch, *, where: str, whole_file_columns: Sequence[str], hidden: Collection[str] = ()
+) -> None:
     """As ``replace_where``, for rows that are known to match, and a condition that is known to be valid."""
     session = rows.sparkSession
-    partitions = _matching_partitions(session.table(branch.sql_name), where, whole_file_columns)
+    partitions = _matching_partitions(session.table(branch.sql_name), where, whole_file_columns, hidden)
     if partitions is not None:
         rows.writeTo(branch.sql_name).overwrite(partitions)
     else:
-        delete_where(where, branch, session)
+        delete_where(where, branch, session, hidden=hidden)
         rows.writeTo(branch.sql_name).append()
 
 
@@ -110,7 +115,9 @@ def _outside(rows: DataFrame, where: str) -> tuple[int, str]:
     return outside.count(), row_text(named, [found[0][column] for column in named])
 
 
-def _matching_partitions(there: DataFrame, where: str, columns: Sequence[str]) -> Column | None:
+def _matching_partitions(
+    there: DataFrame, where: str, columns: Sequence[str], hidden: Collection[str]
+) -> Column | None:
     """The filter for the files that match ``where``; None if it names other columns, or too many values match."""
     if not mentions_only(where, columns, of=[*there.columns, "select"]):
         return None
@@ -124,7 +131,7 @@ def _matching_partitions(there: DataFrame, where: str, columns: Sequence[str]) -
         return collected(matching.limit(_MOST_PARTITIONS + 1))
 
     try:
-        matching = _evaluated(where, there, found)
+        matching = _evaluated(where, there, found, hidden)
     except errors.AnalysisException:  # it names a column that its text didn't show, such as Iceberg's own _file
         return None
     if len(matching) > _MOST_PARTITIONS:
@@ -132,7 +139,7 @@ def _matching_partitions(there: DataFrame, where: str, columns: Sequence[str]) -
     return exactly(named, matching if named else [() for _ in matching])
 
 
-def delete_where(where: str, branch: Branch, session: SparkSession) -> None:
+def delete_where(where: str, branch: Branch, session: SparkSession, *, hidden: Collection[str] = ()) -> None:
     """Delete the rows of ``branch`` that match ``where``; if there are none, nothing is committed.
 
     It uses a MERGE, because a DELETE that finds whole files to drop commits without the session's stamp.
@@ -157,23 +164,24 @@ def delete_where(where: str, branch: Branch, session: SparkSession) -> None:
                 merge_away(condition)
 
     try:
-        _evaluated(where, there, delete)
+        _evaluated(where, there, delete, hidden)
     except errors.AnalysisException as error:
         raise _not_a_condition(where, branch.table, error) from error
 
 
-def _evaluated(where: str, there: DataFrame, use: Callable[[Column], _T]) -> _T:
+def _evaluated(where: str, there: DataFrame, use: Callable[[Column], _T], hidden: Collection[str]) -> _T:
     """What ``use`` returns for the condition ``where`` on ``there``, as a condition that joins it with ``_one_row``.
 
     Only Spark evaluates it. It would leave a plain condition on partition columns to Iceberg, to which ``c <> 'x'``
     holds for a null. Iceberg sees the condition in addition, to skip files that can't match, unless it would skip too
     many: with floats it skips NaN, which to Spark is above every number, and takes -0.0 to be less than 0.0. Iceberg
-    also doesn't see a condition on which it or Spark's optimizer fails, such as IN if a partition is null.
+    also doesn't see conditions on ``hidden`` columns, and none on which it or Spark's optimizer fails, such as IN if a
+    partition is null (Iceberg 1.11).
     """
     condition = F.expr(where)
     # Inside an array, neither of them looks at it.
     unseen = F.array(condition) == F.array(F.col(_ONE) == 0)
-    if any(mentions(where, _with_floats(there))):
+    if any(mentions(where, [*_with_floats(there), *hidden])):
         return use(unseen)
     try:
         return use(condition & unseen)
