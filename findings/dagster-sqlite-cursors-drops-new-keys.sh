@@ -5,7 +5,7 @@
 # Happens: existing keys are updated, new ones are dropped, without an error. Only a batch of nothing but new keys, or
 #   of nothing but existing ones, is stored as given. Whoever keeps a cursor per partition there forgets each new
 #   partition.
-# Where: DagsterInstance.daemon_cursor_storage on SQLite, the storage of `dagster dev` and of DagsterInstance.ephemeral.
+# Where: DagsterInstance.daemon_cursor_storage on SQLite, Dagster's default storage.
 # What to do: one set_cursor_values call for each key; read back what you wrote.
 set -euo pipefail
 

@@ -7,7 +7,7 @@
 #   rows before they are published processes published ones.
 # Where: option("branch", …) and the table name t.branch_x. Support for branches in streams was asked for in
 #   apache/iceberg, issue 3898, which was closed without it.
-# What to do: read branches in batches, with start-snapshot-id and end-snapshot-id.
+# What to do: read branches in batches.
 set -euo pipefail
 
 work=$(mktemp -d)

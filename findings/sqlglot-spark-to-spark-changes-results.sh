@@ -4,7 +4,7 @@
 # Expected: transpile(sql, read="spark", write="spark") may change the layout, not the meaning.
 # Happens: percentile_cont, which interpolates, becomes percentile_approx, which doesn't. 'it''s', one string since
 #   Spark 4.1, becomes the concatenation of two, as before 4.1. to_char becomes a cast, which drops the format.
-# Where: the dialects "spark" and "spark2"; whatever rewrites queries through sqlglot is affected.
+# Where: the dialect "spark"; whatever rewrites queries through sqlglot is affected.
 # What to do: keep the text of expressions that you don't change; run old and new text on a sample.
 set -euo pipefail
 
