@@ -89,12 +89,12 @@ class MetadataUnreadableError(IpsError):
     table: str
     file: str
     cause: str
+    remedy: str = "Restore the file, or roll the table back to a snapshot whose files are intact."
 
     def __str__(self) -> str:
         return (
             f"{self.table}: its metadata file {self.file} can't be read ({self.cause}). Without it, the changes can't "
-            f"be determined, so nothing was captured and no state changed. Restore the file, or roll the table back "
-            f"to a snapshot whose files are intact."
+            f"be determined, so nothing was captured and no state changed. {self.remedy}"
         )
 
 
