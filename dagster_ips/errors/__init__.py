@@ -55,6 +55,7 @@ from dagster_ips.errors.source_errors import (
     BrokenHistoryError,
     CatalogUnreachableError,
     FilesGoneError,
+    HiveTooNewError,
     IcdcTableGoneError,
     MetadataUnreadableError,
     NoRegisterError,
@@ -81,6 +82,7 @@ from dagster_ips.errors.state_errors import (
 )
 from dagster_ips.errors.target_errors import (
     AuditError,
+    BranchNotKeptError,
     DirectWriteError,
     ForeignWriteError,
     MixedFilesError,
@@ -97,6 +99,7 @@ __all__ = [
     "AuditError",
     "BackfillError",
     "BackfillRecordError",
+    "BranchNotKeptError",
     "BrokenHistoryError",
     "CaptureNotInFlightError",
     "CaptureVoidError",
@@ -111,6 +114,7 @@ __all__ = [
     "ForeignWriteError",
     "FragmentOverwriteError",
     "FrameColumnsError",
+    "HiveTooNewError",
     "IcdcTableGoneError",
     "InstanceError",
     "IntervalError",

@@ -69,6 +69,18 @@ class CatalogUnreachableError(IpsError):
 
 
 @dataclass(eq=False)
+class HiveTooNewError(CatalogUnreachableError):
+    """The Hive metastore no longer has the calls that PyIceberg makes."""
+
+    def __str__(self) -> str:
+        return (
+            f"Catalog {self.catalog} can't be used: its Hive metastore doesn't know a call that PyIceberg makes "
+            f"({self.cause}), as since Hive 4. Nothing more was consumed. Use a metastore of Hive 3, or another "
+            f"catalog for the tables that are read incrementally."
+        )
+
+
+@dataclass(eq=False)
 class NoRegisterError(IpsError):
     """The catalog can't register a table from an existing metadata file, which every capture needs."""
 

@@ -47,6 +47,16 @@ def drop_expired_tables(catalog: LakeCatalog, store: EdgeStore, capture: Capture
             _LOG.warning("ICDC table %s could not be dropped completely (%s)", table.name, type(error).__name__)
 
 
+def drop_tables_of(catalog: LakeCatalog, captures: Sequence[Capture]) -> None:
+    """Try to drop the ICDC tables of ``captures``, which no run can publish: a next run captures again."""
+    for capture in captures:
+        try:
+            with effect(Effect.DROP_ICDC_TABLE):
+                drop_icdc_table(catalog, capture.icdc_table, capture.edge.line)
+        except Exception as error:  # noqa: BLE001  # the run fails anyway, for a better reason
+            _LOG.warning("ICDC table %s could not be dropped (%s)", capture.icdc_table, type(error).__name__)
+
+
 def _read_if_old(
     catalog: LakeCatalog, edge: Edge, names: Mapping[int, Sequence[str]], retention: Retention, *, now_ms: int
 ) -> list[IcdcTable]:
