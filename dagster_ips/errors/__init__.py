@@ -58,6 +58,7 @@ from dagster_ips.errors.source_errors import (
     BrokenHistoryError,
     CatalogUnreachableError,
     FilesGoneError,
+    HiveTooNewError,
     IcdcTableGoneError,
     MetadataUnreadableError,
     NoRegisterError,
@@ -85,6 +86,7 @@ from dagster_ips.errors.state_errors import (
 )
 from dagster_ips.errors.target_errors import (
     AuditError,
+    BranchNotKeptError,
     DirectWriteError,
     ForeignWriteError,
     IdleJobError,
@@ -103,6 +105,7 @@ __all__ = [
     "AuditError",
     "BackfillError",
     "BackfillRecordError",
+    "BranchNotKeptError",
     "BrokenHistoryError",
     "CaptureNotInFlightError",
     "CaptureVoidError",
@@ -117,6 +120,7 @@ __all__ = [
     "ForeignWriteError",
     "FragmentOverwriteError",
     "FrameColumnsError",
+    "HiveTooNewError",
     "IcdcTableGoneError",
     "IdleJobError",
     "InstanceError",

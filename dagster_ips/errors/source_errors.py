@@ -70,6 +70,18 @@ class CatalogUnreachableError(IpsError):
 
 
 @dataclass(eq=False)
+class HiveTooNewError(CatalogUnreachableError):
+    """The Hive metastore no longer has the calls that PyIceberg makes."""
+
+    def __str__(self) -> str:
+        return (
+            f"Catalog {self.catalog} can't be used: its Hive metastore doesn't know a call that PyIceberg makes "
+            f"({self.cause}), as since Hive 4. Nothing more was consumed. Use a metastore of Hive 3, or another "
+            f"catalog for the tables that are read incrementally."
+        )
+
+
+@dataclass(eq=False)
 class NoRegisterError(IpsError):
     """The catalog can't register a table from an existing metadata file, which every capture needs."""
 
@@ -90,12 +102,12 @@ class MetadataUnreadableError(IpsError):
     table: str
     file: str
     cause: str
+    remedy: str = "Restore the file, or roll the table back to a snapshot whose files are intact."
 
     def __str__(self) -> str:
         return (
             f"{self.table}: its metadata file {self.file} can't be read ({self.cause}). Without it, the changes can't "
-            f"be determined, so nothing was captured and no state changed. Restore the file, or roll the table back "
-            f"to a snapshot whose files are intact."
+            f"be determined, so nothing was captured and no state changed. {self.remedy}"
         )
 
 

@@ -162,6 +162,23 @@ class PublishError(IpsError):
 
 
 @dataclass(eq=False)
+class BranchNotKeptError(IpsError):
+    """The catalog accepts a branch and doesn't keep it."""
+
+    catalog: str
+    table: str
+    branch: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: catalog {self.catalog} doesn't keep branches: {self.branch}, which was just created, isn't "
+            f"in the table's metadata. What is written to it could replace main. Nothing was written and nothing was "
+            f"consumed. Keep the tables that assets write in a catalog that stores a table's metadata as it is "
+            f"committed."
+        )
+
+
+@dataclass(eq=False)
 class AuditError(IpsError):
     """Blocking audits failed."""
 

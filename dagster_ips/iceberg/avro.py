@@ -22,6 +22,10 @@ SCHEMA_KEY = "avro.schema"
 _MAGIC = b"Obj\x01"
 
 
+class CodecUnknownError(ValueError):
+    """The package that decompresses the file isn't installed; the text names it."""
+
+
 @dataclass(frozen=True, slots=True)
 class AvroFile:
     """The header of an Avro file, with values as text, and its records as plain dicts."""
@@ -39,7 +43,8 @@ def read_avro(content: bytes) -> AvroFile:
     """All records of ``content``.
 
     Raises:
-        ValueError: it isn't a complete Avro file, or the package that decompresses it isn't installed.
+        ValueError: it isn't a complete Avro file.
+        CodecUnknownError: the package that decompresses it isn't installed.
     """
     header, body = _split(content)
     plain = {**header, SCHEMA_KEY: json.dumps(_without_logical_types(header[SCHEMA_KEY]))}
@@ -48,7 +53,7 @@ def read_avro(content: bytes) -> AvroFile:
     except Exception as error:
         if "codec" in str(error):  # the error in which fastavro names the package to install
             message = f"the file may be intact, but it can't be decompressed here: {error}"
-            raise ValueError(message) from error
+            raise CodecUnknownError(message) from error
         # Damage shows as whatever the decoder trips over: zlib.error, struct.error, MemoryError, a StopIteration.
         message = f"its Avro blocks can't be read: {type(error).__name__} {error}"
         raise ValueError(message) from error

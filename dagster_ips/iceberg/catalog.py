@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -15,6 +16,7 @@ from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
+    NoSuchPropertyException,
     NoSuchTableError,
     TableAlreadyExistsError,
     ValidationError,
@@ -24,6 +26,7 @@ from dagster_ips._compat import commit_tables_together, commits_tables_together,
 from dagster_ips.core.table_name import name_of, namespace_of, parts_of
 from dagster_ips.errors import (
     CatalogUnreachableError,
+    HiveTooNewError,
     IpsError,
     NoRegisterError,
     UnknownTableError,
@@ -32,7 +35,7 @@ from dagster_ips.errors import (
 from dagster_ips.iceberg.answer_deadline import NoAnswerError, Patience
 from dagster_ips.iceberg.catalog_settings import CLASS, mistake_behind, require_catalog
 from dagster_ips.iceberg.late import catalog as pyiceberg_catalog
-from dagster_ips.iceberg.late import config, sql, sqlalchemy
+from dagster_ips.iceberg.late import config, schema, sql, sqlalchemy, types
 from dagster_ips.iceberg.metadata import TableMetadata, unsupported_view
 from dagster_ips.iceberg.object_stores import is_on_s3, spark_storage
 from dagster_ips.iceberg.storage import Storage, kind_of
@@ -47,6 +50,8 @@ _Answer = TypeVar("_Answer")
 _Row = tuple[str, str]
 """The namespace and name of a table, as a database catalog stores them."""
 _SQLITE = "sqlite:///"
+_TRIED = "ips_try"
+_METHOD = re.compile(r"Invalid method name: '\w+'")
 _UNREADABLE = (ValidationError, ResponseError, TypeError)
 """What PyIceberg raises if a metadata file, or a catalog's response, has something that it doesn't know.
 
@@ -311,6 +316,31 @@ class LakeCatalog:
         with self._reaching(f"dropping {table}"), contextlib.suppress(NoSuchTableError):
             self.client.drop_table(parts_of(table))
 
+    def keeps_branches(self, table: str, location: str) -> bool:
+        """Whether a branch keeps what is written to it, and ``main`` stays: tried with ``table``, which it then purges.
+
+        Raises:
+            CatalogUnreachableError: the catalog did not answer.
+        """
+        self.create_namespace(namespace_of(table))
+        name, catalog = parts_of(table), self.client
+        with self._reaching(f"trying a branch of {table}"):
+            field = types.NestedField(1, "id", types.LongType(), required=False)
+            made = catalog.create_table(name, schema.Schema(field), location=location)
+            try:
+                nothing = made.schema().as_arrow().empty_table()
+                made.append(nothing)
+                head = made.refs()["main"].snapshot_id
+                made.manage_snapshots().create_branch(head, _TRIED).commit()
+                made = catalog.load_table(name)
+                if _TRIED not in made.refs():
+                    return False
+                made.append(nothing, branch=_TRIED)
+                refs = catalog.load_table(name).refs()
+                return refs["main"].snapshot_id == head and _TRIED in refs and refs[_TRIED].snapshot_id != head
+            finally:
+                catalog.purge_table(name)
+
     def commits_tables_together(self) -> bool:
         """Whether it can change several tables at once, all or none.
 
@@ -390,6 +420,20 @@ class LakeCatalog:
         with catalog.engine.connect() as connection:
             return {(ns, name): location for ns, name, location in connection.execute(query) if location}
 
+    def other_names_of(self, table: str, location: str) -> list[str]:
+        """Under which other names the catalog's database has a table of this name whose files are in ``location``."""
+        catalog = self.client
+        if not isinstance(catalog, sql.SqlCatalog):
+            return []
+        rows, name = sql.IcebergTables, parts_of(table)
+        query = sqlalchemy.select(rows.catalog_name, rows.metadata_location).where(
+            rows.catalog_name != catalog.name,
+            rows.table_namespace == _stored(name[:-1]),
+            rows.table_name == name[-1],
+        )
+        with self._reaching(f"asking for {table}"), catalog.engine.connect() as connection:
+            return sorted(other for other, at in connection.execute(query) if (at or "").startswith(f"{location}/"))
+
     def _locations_one_by_one(self, catalog: Catalog, tables: Sequence[str]) -> Iterator[tuple[str, str]]:
         for table in tables:
             try:
@@ -410,6 +454,8 @@ class LakeCatalog:
                 raise
             # Drivers put addresses with passwords into their messages, so only the kind of error is passed on.
             cause = str(error) if isinstance(error, NoAnswerError) else kind_of(error)
+            if type(error).__name__ == "TApplicationException" and (method := _METHOD.search(str(error))):
+                raise HiveTooNewError(catalog=self.name, doing=doing, cause=method[0]) from None
             raise CatalogUnreachableError(catalog=self.name, doing=doing, cause=cause) from None
 
 
@@ -488,7 +534,13 @@ def _problems(error: Exception) -> str:
 
 
 def _location(catalog: Catalog, table: str) -> str:
-    return catalog.load_table(parts_of(table)).metadata_location
+    try:
+        return catalog.load_table(parts_of(table)).metadata_location
+    except (NoSuchPropertyException, ValueError) as error:
+        if isinstance(error, NoSuchPropertyException) or "missing Parameters" in str(error):
+            problem, remedy = "its entry in Glue names no Iceberg metadata", "Name another table, or create it again."
+            raise UnsupportedTableError(table=table, problem=problem, remedy=remedy) from None
+        raise
 
 
 def _jdbc_address(uri: str) -> dict[str, str]:

@@ -15,12 +15,15 @@ from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import MetadataUnreadableError
-from dagster_ips.iceberg.avro import AvroFile, read_avro
+from dagster_ips.iceberg.avro import AvroFile, CodecUnknownError, read_avro
+from dagster_ips.iceberg.manifest_shape import shaped
 from dagster_ips.iceberg.storage import Storage
 
 ManifestRow = dict[str, Any]
 """A row of a manifest list, which describes one manifest: raw Avro values by the spec's field names."""
 
+_UNASSIGNED = -1
+"""What Iceberg's implementation in Java has for a number that isn't assigned yet, and others write."""
 # Older Iceberg and other writers call them added_data_files_count and so on; the field ids are the same.
 _NAMES = {504: "added_files_count", 505: "existing_files_count", 506: "deleted_files_count"}
 
@@ -172,7 +175,7 @@ def read_entries(storage: Storage, row: ManifestRow, *, table: str) -> Iterator[
     Raises:
         MetadataUnreadableError: the manifest is missing or damaged.
     """
-    file = _read(storage, row["manifest_path"], table=table)
+    file = _read(storage, row["manifest_path"], table=table, shaped=shaped)
     counts = [int(row[name]) for name in _NAMES.values() if row.get(name) is not None]
     if len(counts) == len(_NAMES) and sum(counts) != len(file.records):
         cause = f"it has {len(file.records)} entries, but its manifest list counts {sum(counts)}"
@@ -233,7 +236,7 @@ def _inherit_sequence_numbers(raw: dict[str, Any], row: ManifestRow) -> None:
     inherited = row.get("sequence_number") or 0
     for name in ("sequence_number", "file_sequence_number"):
         # Iceberg before 1.0 wrote no file_sequence_number.
-        if raw.get(name) is None and (inherited == 0 or raw["status"] == Status.ADDED):
+        if raw.get(name) in (None, _UNASSIGNED) and (inherited == 0 or raw["status"] == Status.ADDED):
             raw[name] = inherited
 
 
@@ -251,12 +254,19 @@ def _inherit_first_row_id(raw: dict[str, Any], row: ManifestRow, next_row_id: in
     return next_row_id
 
 
-def _read(storage: Storage, location: str, *, table: str) -> AvroFile:
+def _read(
+    storage: Storage, location: str, *, table: str, shaped: Callable[[AvroFile], AvroFile] | None = None
+) -> AvroFile:
     content = storage.read(location, table=table)
     try:
-        return read_avro(content)
-    except (ValueError, KeyError) as error:
-        raise MetadataUnreadableError(table=table, file=location, cause=str(error)) from error
+        found = read_avro(content)
+        return shaped(found) if shaped else found
+    except CodecUnknownError as error:
+        remedy = "Install the package, here and wherever runs are."
+        raise MetadataUnreadableError(table=table, file=location, cause=str(error), remedy=remedy) from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        cause = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise MetadataUnreadableError(table=table, file=location, cause=cause) from error
 
 
 def _require_known(kind: type[IntEnum], values: list[int], *, table: str, location: str) -> None:

@@ -110,9 +110,8 @@ class TableMetadata:
     def head_snapshot_id(self, ref: str = "main") -> int | None:
         """The snapshot that ``ref`` points to; None if there is none."""
         if (found := self.raw.get("refs", {}).get(ref)) is not None:
-            return int(found["snapshot-id"])
-        current = self.raw.get("current-snapshot-id")
-        return int(current) if ref == "main" and current not in (None, -1) else None
+            return _snapshot_id(found["snapshot-id"])
+        return _snapshot_id(self.raw.get("current-snapshot-id")) if ref == "main" else None
 
     def as_of(self, snapshot_id: int, ref: str) -> TableMetadata:
         """A copy in which ``ref`` points to ``snapshot_id``; its columns are the current ones."""
@@ -511,8 +510,8 @@ def _snapshot(raw: dict[str, Any], schema_ids: Mapping[int, str]) -> Snapshot:
     summary, schema = raw.get("summary") or {}, raw.get("schema-id")
     return Snapshot(
         snapshot_id=int(raw["snapshot-id"]),
-        parent_id=int(raw["parent-snapshot-id"]) if raw.get("parent-snapshot-id") is not None else None,
-        sequence_number=int(raw.get("sequence-number") or 0),
+        parent_id=_snapshot_id(raw.get("parent-snapshot-id")),
+        sequence_number=max(0, int(raw.get("sequence-number") or 0)),
         timestamp_ms=int(raw["timestamp-ms"]),
         # The spec makes the summary optional in v1; a snapshot that doesn't say what it did must not pass as append.
         operation=str(summary.get("operation", "unknown")),
@@ -520,6 +519,11 @@ def _snapshot(raw: dict[str, Any], schema_ids: Mapping[int, str]) -> Snapshot:
         summary=summary,
         schema_id=None if schema is None else schema_ids.get(int(schema), str(schema)),
     )
+
+
+def _snapshot_id(raw: Any) -> int | None:  # noqa: ANN401  # a number, or text in old metadata
+    """None also for -1, which Iceberg's implementation in Java and ClickHouse write for no snapshot."""
+    return None if raw is None or int(raw) == -1 else int(raw)
 
 
 def _field(raw: dict[str, Any]) -> NestedField | None:

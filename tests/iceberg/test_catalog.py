@@ -10,16 +10,19 @@ import sqlite3
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import ForbiddenError
+from pyiceberg.exceptions import ForbiddenError, NoSuchPropertyException
+from pyiceberg.table.update import AddSnapshotUpdate
 from pyiceberg.utils.config import Config
 
 from dagster_ips.errors import (
     CatalogUnreachableError,
     DeclarationError,
+    HiveTooNewError,
     MetadataUnreadableError,
     NoRegisterError,
     UnknownTableError,
@@ -104,6 +107,74 @@ def test_a_driver_that_puts_the_password_into_its_message_is_not_quoted(monkeypa
     ) as raised:
         lake.load(TABLE, asset="daily")
     assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+class TApplicationException(Exception):  # noqa: N818  # Thrift's, which needn't be installed
+    """A metastore says that it lacks a method."""
+
+
+class _Loads:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def load_table(self, _: object) -> None:
+        raise self.error
+
+
+def located(monkeypatch: pytest.MonkeyPatch, error: Exception, kind: str) -> None:
+    monkeypatch.setattr("pyiceberg.catalog.load_catalog", lambda *_, **__: _Loads(error))
+    LakeCatalog("lake", {"type": kind, "uri": "thrift://127.0.0.1:9"}).find(TABLE)
+
+
+def test_a_hive_metastore_that_pyiceberg_cannot_read_is_not_called_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(HiveTooNewError, match=r"Invalid method name: 'get_table'\), as since Hive 4") as raised:
+        located(monkeypatch, TApplicationException("Invalid method name: 'get_table'"), "hive")
+    assert "credentials" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("Glue table is missing Parameters property"), NoSuchPropertyException("Property table_type")]
+)
+def test_a_table_of_glue_that_is_none_of_iceberg_is_named(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    with pytest.raises(UnsupportedTableError, match=r"media\.playback.*names no Iceberg metadata"):
+        located(monkeypatch, error, "glue")
+
+
+def test_a_catalog_that_does_not_keep_branches_is_found_out_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, location = LakeCatalog.embedded("lake", tmp_path), f"file://{tmp_path}/tried"
+    assert lake.keeps_branches("ips.tried", location)
+    commit = SqlCatalog.commit_table
+
+    def without_branches(self: SqlCatalog, table: Any, requirements: Any, updates: Any) -> Any:  # noqa: ANN401  # PyIceberg's
+        lost = [each for each in updates if getattr(each, "ref_name", "main") == "main"]
+        return commit(self, table, requirements, tuple(lost))
+
+    def onto_main(self: SqlCatalog, table: Any, requirements: Any, updates: Any) -> Any:  # noqa: ANN401  # PyIceberg's
+        written = any(isinstance(each, AddSnapshotUpdate) for each in updates)
+        moved = [
+            each.model_copy(update={"ref_name": "main"}) if written and hasattr(each, "ref_name") else each
+            for each in updates
+        ]
+        return commit(self, table, requirements, tuple(moved))
+
+    for broken in (without_branches, onto_main):
+        monkeypatch.setattr(SqlCatalog, "commit_table", broken)
+        assert not lake.keeps_branches("ips.tried", location)
+    assert lake.find("ips.tried") is None
+    assert [each for each in (tmp_path / "tried").rglob("*") if each.is_file()] == []
+
+
+def test_another_catalog_that_keeps_a_table_in_the_same_folder_is_found(tmp_path: Path) -> None:
+    lake, other = (LakeCatalog.embedded(name, tmp_path) for name in ("lake", "other"))
+    for each in (lake, other):
+        each.create_namespace("media")
+        each.client.create_table(TABLE, SCHEMA)
+    location = lake.load(TABLE, asset="daily").location
+    assert lake.other_names_of(TABLE, location) == ["other"]
+    other.drop(TABLE)
+    assert lake.other_names_of(TABLE, location) == []
 
 
 def test_the_error_of_a_missing_driver_shows_no_password() -> None:

@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 import pytest
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import manifest_evaluator
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFile
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DecimalType
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.limits import Limits
-from dagster_ips.errors import SourceExpiredError
+from dagster_ips.errors import MetadataUnreadableError, SourceExpiredError
 from dagster_ips.iceberg.avro import SCHEMA_KEY, read_avro, write_avro
 from dagster_ips.iceberg.bites import appended_bite
 from dagster_ips.iceberg.column_ranges import change_range
@@ -575,3 +575,81 @@ def test_rows_of_a_new_file_that_is_compacted_and_added_again_are_unknown_if_the
     expire(source, before=child)
     with pytest.raises(SourceExpiredError):
         source.capture()
+
+
+def in_another_shape(schema: str) -> str:
+    """``schema`` with other names for what has an id, in the opposite order, and unions with null for what is required.
+
+    As in Sail (0.7.2), also the partition is one.
+    """
+
+    def changed(node: Any) -> Any:  # noqa: ANN401  # JSON
+        if isinstance(node, list):
+            return [changed(each) for each in node]
+        if not isinstance(node, dict):
+            return node
+        found = {key: changed(value) for key, value in node.items()}
+        fields = found.get("fields", [])
+        if {field.get("field-id") for field in fields} & {0, 100}:
+            for field in fields:
+                field["name"] = f"f{field['field-id']}"
+                if not isinstance(field["type"], list):
+                    field["type"] = ["null", field["type"]]
+            fields.reverse()
+        return found
+
+    return json.dumps(changed(json.loads(schema)))
+
+
+def as_others_shape_it(entry: Entry) -> Entry:
+    ids = {"status": 0, "snapshot_id": 1, "data_file": 2, "sequence_number": 3, "file_sequence_number": 4}
+    file = {f"f{number}": entry["data_file"].get(name) for number, name in FILE_NAMES.items()}
+    return {f"f{number}": entry.get(name) for name, number in ids.items()} | {"f2": file}
+
+
+FILE_NAMES = {field.field_id: field.name for field in DATA_FILE_TYPE[3].fields}
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+@pytest.mark.parametrize("spec", ["none", "day", "price"])
+def test_manifests_are_read_whatever_shape_avro_gives_their_fields(tmp_path: Path, spec: str, version: str) -> None:
+    source = Source(tmp_path, spec, format_version=version, **MERGED)
+    rows = [{**row, 5: Decimal(f"{row[1]}.25")} for row in numbered(1, 2, 3, 4)]
+    source.append(rows[:2])
+    source.capture_and_consume()
+    source.append(rows[2:3])
+    source.append(rows[3:])
+    rewrite_manifests(source, as_others_shape_it, in_another_shape)
+    found = source.capture()
+    assert found.files.rewritten == ()
+    icdc_table = found.capture.icdc_table
+    assert source.scan(icdc_table) == source.scan_with_duckdb(icdc_table) == source.expected(rows[2:])
+
+
+@pytest.mark.parametrize("name", ["file_path", "partition", "data_file"])
+def test_a_manifest_that_lacks_what_is_required_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
+    source = Source(tmp_path)
+    source.append(numbered(1))
+    source.capture_and_consume()
+    source.append(numbered(2))
+    rewrite_manifests(source, without_value(name), without_required(name))
+    with pytest.raises(MetadataUnreadableError, match=rf"media\.playback: .*\.avro can't be read .*lacks {name}"):
+        source.capture()
+
+
+def without_value(name: str) -> Callable[[Entry], Entry]:
+    def of(entry: Entry) -> Entry:
+        file = {key: value for key, value in entry["data_file"].items() if key != name}
+        return {key: value for key, value in {**entry, "data_file": file}.items() if key != name}
+
+    return of
+
+
+def without_required(name: str) -> Callable[[str], str]:
+    def of(schema: str) -> str:
+        entry = json.loads(schema)
+        for record in (entry, next(each for each in entry["fields"] if each["name"] == "data_file")["type"]):
+            record["fields"] = [field for field in record["fields"] if field["name"] != name]
+        return json.dumps(entry)
+
+    return of

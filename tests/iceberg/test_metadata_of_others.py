@@ -62,6 +62,17 @@ def test_optional_fields_that_are_null_are_read_as_if_they_were_missing(
     assert source.scan(source.capture(asked_for=asked_for).capture.icdc_table) == expected
 
 
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_minus_one_is_no_snapshot(tmp_path: Path, version: str) -> None:
+    source = consumed(tmp_path, version)
+    raw = json.loads(metadata_file(source).read_text())
+    raw["snapshots"][0]["parent-snapshot-id"] = -1  # as ClickHouse writes it
+    ancestry = TableMetadata.parse(TABLE, "m.json", json.dumps(raw).encode()).ancestry()
+    assert ([each.parent_id for each in ancestry.snapshots][1:], ancestry.is_whole) == ([None], True)
+    none = {"refs": {"main": {"snapshot-id": -1, "type": "branch"}}, "current-snapshot-id": -1, "snapshots": []}
+    assert TableMetadata.parse(TABLE, "m.json", json.dumps({**raw, **none}).encode()).ancestry().head is None
+
+
 def test_a_snapshot_that_lists_its_manifests_itself_is_named_and_the_catalog_not_blamed(tmp_path: Path) -> None:
     source = consumed(tmp_path, "1")
     file = metadata_file(source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -15,6 +15,7 @@ from dagster_ips.cli.progress import shown_while
 from dagster_ips.cli.text_format import json_text
 from dagster_ips.core.size_text import counted
 from dagster_ips.orchestration.platform.resources import LocalSparkConnect
+from dagster_ips.orchestration.run.known_consumers import KnownTable
 
 
 def doctor(workplace: Workplace, *, as_json: bool) -> bool:
@@ -64,11 +65,22 @@ def findings(workplace: Workplace) -> Iterator[Finding]:
         yield from silent
         if silent:
             mute.add(id(manager.catalog))
-    for table in workplace.known_tables:
-        if id(table.manager.catalog) not in mute:
-            yield from guarded("storage", table.table, lake_tables.storage(table))
-            yield from guarded("leftover branches", table.table, lake_tables.branches(workplace, table))
+    for manager in managers.values():
+        if id(manager.catalog) not in mute:
+            yield from _of_tables(workplace, [each for each in workplace.known_tables if each.manager is manager])
     for name, known in sorted(workplace.consumers.items()):
         if id(known.manager.catalog) not in mute:
             yield from guarded("next run", name, lake_tables.edges(workplace, known))
         yield from guarded("failed runs", name, lake_tables.failures(workplace, known))
+
+
+def _of_tables(workplace: Workplace, tables: Sequence[KnownTable]) -> Iterator[Finding]:
+    """The findings on ``tables``, which have one manager; a branch is only tried where files can be written."""
+    is_writable = True
+    for each in tables:
+        stored = list(guarded("storage", each.table, lake_tables.storage(each)))
+        is_writable = is_writable and not stored
+        yield from stored
+        yield from guarded("leftover branches", each.table, lake_tables.branches(workplace, each))
+    if is_writable:
+        yield from guarded("catalog", tables[0].manager.catalog.shown_name, lake_tables.kept_branches(tables))

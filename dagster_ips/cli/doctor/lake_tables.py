@@ -6,6 +6,7 @@ import datetime as dt
 import re
 import shlex
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
@@ -24,7 +25,7 @@ from dagster_ips.errors import CatalogUnreachableError, IpsError, NoRegisterErro
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
-from dagster_ips.exactly_once.inspect.storage_probe import try_storage
+from dagster_ips.exactly_once.inspect.storage_probe import try_branches, try_storage
 from dagster_ips.exactly_once.target_table.target_ownership import (
     require_known_writes,
     require_own,
@@ -65,6 +66,14 @@ def storage(known: KnownTable) -> Iterator[Finding]:
     metadata = lake.find(known.table)
     if metadata is None:
         return
+    if others := lake.other_names_of(known.table, metadata.location):
+        yield Finding(
+            "catalog",
+            known.table,
+            f"catalog {', '.join(others)} in the same database has a table of this name in the same folder, "
+            f"{metadata.location}: they overwrite and delete each other's files.",
+            "Give one of the catalogs another warehouse folder, and create its table there again.",
+        )
     table = f"{known.manager.icdc_namespace}.doctor"
     location = icdc_names.location(metadata, table, under=lake.icdc_location)
     if (cause := try_storage(lake.storage, location, table=known.table)) is not None:
@@ -74,6 +83,23 @@ def storage(known: KnownTable) -> Iterator[Finding]:
             f"files can't be written, read and deleted under {location}, where its ICDC tables are stored ({cause}).",
             "Grant runs write access there, or free disk space, or set an icdc_location in its IcebergCatalog; no rows "
             "are ever written there.",
+        )
+
+
+def kept_branches(tables: Sequence[KnownTable]) -> Iterator[Finding]:
+    """Whether the catalog of ``tables`` keeps what is written to a branch."""
+    written = (each for each in tables if not each.is_outside)
+    found = ((each, each.manager.catalog.open().find(each.table)) for each in written)
+    known, metadata = next(((each, metadata) for each, metadata in found if metadata is not None), (None, None))
+    if known is None or metadata is None:
+        return
+    lake, table = known.manager.catalog.open(), f"{known.manager.icdc_namespace}.doctor_{uuid.uuid4().hex[:8]}"
+    if not try_branches(lake, table, icdc_names.location(metadata, table, under=lake.icdc_location)):
+        yield Finding(
+            "catalog",
+            lake.name,
+            "it doesn't keep branches: what was written to one of a table made for this was lost, or replaced main.",
+            "Keep the tables that assets write in a catalog that stores a table's metadata as it is committed.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Checks whether a storage can be written to where ICDC tables are stored."""
+"""Tries whether a storage can be written to where ICDC tables are stored, and whether a catalog keeps branches."""
 
 from __future__ import annotations
 
@@ -6,9 +6,23 @@ import uuid
 
 from dagster_ips.errors import CatalogUnreachableError
 from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.storage import Storage, kind_of
 
 _CONTENT = b"dagster-ips doctor was here"
+
+
+def try_branches(catalog: LakeCatalog, table: str, location: str) -> bool:
+    """Whether the catalog keeps branches, tried with a ``table`` that is created for it in ``location``, and dropped.
+
+    Raises:
+        CatalogUnreachableError: the catalog or its storage did not answer.
+    """
+    with effect(Effect.TRY_STORAGE):
+        kept = catalog.keeps_branches(table, location)
+        for folder in (f"{location}/metadata", f"{location}/data", location):
+            catalog.storage.remove_empty_folder(folder, table=table)
+        return kept
 
 
 def try_storage(storage: Storage, folder: str, *, table: str) -> str | None:

@@ -13,6 +13,7 @@ from dagster_ips.core.log_lines import Event, LogLine, Tell, tell_nobody
 from dagster_ips.core.ownership import ACCEPTED, ASSET, Consent
 from dagster_ips.core.target import Standing, TargetHistory, committed, is_older, standing_of
 from dagster_ips.errors import (
+    BranchNotKeptError,
     CaptureVoidError,
     DeclarationError,
     IpsError,
@@ -112,6 +113,7 @@ class Publisher:
             CaptureVoidError: a person has meanwhile changed what is consumed.
             TargetOfAnotherError, ForeignWriteError, TargetColumnsChangedError: see ``require_own``.
             StagedBranchGoneError: the catalog has a branch that the table doesn't have.
+            BranchNotKeptError: the catalog doesn't keep branches.
             PublishError: ``main`` kept moving, or the branch holds commits that aren't this run's.
             Exception: whatever ``write`` or ``check`` raised; nothing is published or consumed then.
         """
@@ -231,6 +233,8 @@ class Publisher:
         """
         with effect(Effect.CREATE_BRANCH):
             branch.create(self.session, head=before.ancestry().head)
+        if branch.name not in self.catalog.load(branch.table, asset=asset).branches:
+            raise BranchNotKeptError(catalog=self.catalog.name, table=branch.table, branch=branch.name)
         stamp = self.stamp(captures, branch)
         with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
             write(branch, before)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_ips.core.capture import Mode
-from dagster_ips.errors import CaptureVoidError, PublishError
+from dagster_ips.errors import BranchNotKeptError, CaptureVoidError, PublishError
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
@@ -213,3 +213,19 @@ def test_a_run_whose_branch_is_dropped_while_it_writes_publishes_no_part_of_its_
     assert lake.rows("media.out") == Counter(events([0, 1, 2]))
     runs.publish(runs.capture("b"))
     assert lake.rows("media.out") == lake.rows("media.playback")
+
+
+def test_nothing_is_written_to_a_table_whose_catalog_does_not_keep_branches(
+    lake: Lake, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.append(events([10]))
+    captured = runs.capture("run-aaaa")
+    head = lake.catalog.load("media.out", asset="out").raw
+    monkeypatch.setattr(Branch, "create", lambda *_, **__: None)
+    with pytest.raises(BranchNotKeptError, match=r"media\.out: catalog lake doesn't keep branches"):
+        runs.publish(captured)
+    assert lake.catalog.load("media.out", asset="out").raw == head
+    assert lake.catalog.find(captured.capture.icdc_table) is None
+    monkeypatch.undo()
+    runs.publish(runs.capture("run-bbbb"))
+    assert lake.rows("media.out") == Counter(events([0, 1, 2, 10]))
