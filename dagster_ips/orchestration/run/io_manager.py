@@ -423,7 +423,7 @@ def _publish(  # noqa: PLR0913, PLR0917  # all are independent
         expression = partition_expression(metadata)
         divided = partition_keys(context.asset_partitions_def, expression, step.instance, asset=name)
         target = replace(target, divided=divided, partitions=context.asset_partition_keys)
-    publisher = runs.publisher(step.dagster_run, key, captured, log=context.log.info)
+    publisher = runs.publisher(step.dagster_run, key, captured, table=table, log=context.log.info)
 
     def audit(branch: Branch) -> None:
         run_audits(step, key, table, lambda: publisher.rows_of(branch))

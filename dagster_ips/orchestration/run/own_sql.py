@@ -226,7 +226,7 @@ def capture(
         runs = manager.runs(context.instance)
         captured = runs.capture(consumer, context)
         started = time.monotonic()
-        publisher = runs.publisher(context.run, consumer.key, captured, log=context.log.info)
+        publisher = runs.publisher(context.run, consumer.key, captured, table=consumer.table, log=context.log.info)
         code = code_version(step, consumer.key)
         target = runs.lake.find(consumer.table)
         if target is not None:

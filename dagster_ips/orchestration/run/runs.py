@@ -204,13 +204,17 @@ class Runs:
         return RunPartitions(tuple(running.partition_keys), named_by_person=not follows)
 
     def publisher(
-        self, run: dg.DagsterRun, asset: dg.AssetKey, captured: RunInputs, *, log: Callable[[str], None]
+        self, run: dg.DagsterRun, asset: dg.AssetKey, captured: RunInputs, *, table: str, log: Callable[[str], None]
     ) -> Publisher:
-        """The publisher of the asset's table; this session's commits are stamped with what ``captured`` says.
+        """The publisher of the asset's ``table``; this session's commits are stamped with what ``captured`` says.
 
-        Each step is logged as one line to ``log``.
+        Each step is logged as one line to ``log``, and which of the run's tags have no effect.
         """
         name = asset.to_user_string()
+        if run.tags.keys() & {ACCEPT_TAG, TAKE_OVER_TAG, REMOVED_TAG}:
+            found = [view.captured for view in captured.views.values()]
+            for told in _without_effect(run.tags, found, self.lake.find(table), name):
+                log(told)
         properties = cascade_stamps.properties(captured.cascade) | event_time.properties(captured.valid_through)
         properties |= owner_properties(name, captured.accepted.head)
         consent = _consent(run.tags, name)
@@ -234,8 +238,6 @@ class Runs:
         edges = [] if consumer.is_partitioned else [capture.edge for _, capture in consumed]
         again = [edge for edge, state in self.store.get_many(edges).items() if state.was_changed_by_person]
         target = lake.find(consumer.table)
-        for told in _without_effect(running.run.tags, found, target, consumer.name):
-            running.log.warning(told)
         cascade = self.staged.cascade if self.staged else cascade_of(running, consumed, target, read_again=again)
         valid_through = completion_of(consumer, graph, lake.storage, self.store, target).after(found)
         seconds, declared = time.monotonic() - started, consumer.maker.declared
@@ -364,7 +366,7 @@ def _without_effect(
     told = "{}: the run tag {}={} has no effect: {}".format
     owner = owner_of(target.ancestry(), target.properties) if target else None
     if ACCEPT_TAG in tags and not any(each.accepted.snapshots for each in captured):
-        is_full = any(each.capture.mode is Mode.FULL for each in captured)
+        is_full = all(each.capture.mode is Mode.FULL for each in captured)
         why = "the run replaces all rows" if is_full else "there is nothing that another writer changed"
         yield told(asset, ACCEPT_TAG, tags[ACCEPT_TAG], why)
     if TAKE_OVER_TAG in tags and owner in (None, asset):
