@@ -179,7 +179,7 @@ def test_a_new_table_can_hold_a_variant_and_one_of_an_older_version_is_refused_w
 
     def append(*columns: str) -> None:
         made = asset(*columns, mode=ips.append())
-        materialize(pipeline(lake.folder, lake.spark_folder, made), instance, "shaped")
+        materialize(pipeline(lake.folder, lake.spark_folder, made), instance, "shaped", tags=FULL)
 
     variant = "parse_json('{\"a\": 7}') AS parsed"
     append("array(1) AS more", variant)

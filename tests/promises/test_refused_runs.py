@@ -102,7 +102,7 @@ GOOD_AND_REFUSED: dict[str, tuple[dg.AssetsDefinition, dg.AssetsDefinition]] = {
         written(ips.append(remove_on=["event_id"]), *ROWS, FAILING, **BY_DAY),
     ),
     "an error while all rows are replaced": (
-        written(ips.replace(), "CAST(seconds AS int) AS seconds", frame="source"),
+        written(ips.replace(), "seconds", frame="source"),
         written(ips.replace(), "seconds", FAILING, frame="source"),
     ),
     "an error of a query of groups": (

@@ -28,12 +28,13 @@ class TableChanges:
     session: SparkSession
     table: str
     before: TableMetadata | None
+    _followed: TableMetadata | None = field(default=None, init=False)
     _columns: list[Added | Widened] = field(default_factory=list, init=False)
     _properties: set[str] = field(default_factory=set, init=False)
 
     def will_follow(self, target: TableMetadata, columns: Fit) -> None:
         """Remember that ``target``, as the table is now, gets other ``columns``."""
-        self.before = self.before if self._columns else target
+        self._followed = self._followed or target
         self._columns += [*columns.added, *columns.widened]
 
     def will_set(self, *properties: str) -> None:
@@ -70,7 +71,7 @@ class TableChanges:
                 drop_table(self.session, self.catalog.name, self.table)
                 return None
             self._take_properties_back(before)
-            return self._take_columns_back(before, now)
+            return self._take_columns_back(self._followed or before, now)
 
     def _is_same(self, before: TableMetadata, now: TableMetadata) -> bool:
         has_same = all(before.properties.get(key) == now.properties.get(key) for key in self._properties)
