@@ -45,7 +45,7 @@ def _lines(workplace: Workplace, story: AssetStory) -> Iterator[str]:
         yield f"  refreshed  {strategy}{f' ({why})' if why else ''}"
     if story.written:
         each = story.written
-        gone = f", {each['rows_removed']} removed" if each["rows_removed"] != "0" else ""
+        gone = f", {int(each['rows_removed']):,} removed" if each["rows_removed"] != "0" else ""
         rows, files = counted(int(each["rows_added"]), "row"), counted(int(each["files"]), "file")
         yield f"  wrote      {rows}{gone}, {files}, {size_text(int(each['bytes']))} to {each['table']}"
     if story.skipped:

@@ -107,7 +107,17 @@ def _at_workplace(command: Callable[..., None]) -> Callable[..., None]:
 @_json
 @_at_workplace
 def status(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN401  # as parsed, here and below
-    """Show what each incremental asset, or ASSET, has consumed, what is pending and what is in flight."""
+    """Show what each incremental asset, or ASSET, has consumed, what is pending and what is in flight.
+
+    \b
+    CONSUMED UP TO        the upstream's snapshot up to which everything is consumed
+    NUMBER                the number of the last capture, reset or rewind
+    PENDING               what the next run would read
+    LAG                   how long the oldest pending change has waited
+    IN FLIGHT             the run or job that is working on a capture now
+    TABLE'S NEWEST STAMP  what was consumed last, as the table itself says
+    CHECKED UP TO         of a partitioned asset: up to where its upstream was searched for changed partitions
+    """  # noqa: D301  # as above
     statuses.status(workplace, **options)
 
 
@@ -312,7 +322,13 @@ def plan_backfill(workplace: context.Workplace, **options: Any) -> None:  # noqa
     """Show which stages and partitions follow if ASSET is recomputed, what they read, and how long that takes.
 
     Plans all partitions by default. Nothing runs and no table changes; the instance stores the plan.
-    """
+
+    \b
+    READS              the tables whose changes the stage's runs capture
+    FILES, ROWS, SIZE  how much of them; "≤" if only rows that really change are followed
+    SECONDS            estimated from past runs of the asset
+    CODE               the code version that computes the rows
+    """  # noqa: D301  # as above
     backfills.plan(workplace, **options)
 
 

@@ -100,13 +100,13 @@ def _snapshot(each: Snapshot) -> dict[str, Any]:
 
 
 def _row(each: Mapping[str, Any]) -> tuple[str, ...]:
-    gone = f" -{each['rows_removed']}" if each["rows_removed"] else ""
+    gone = f" -{each['rows_removed']:,}" if each["rows_removed"] else ""
     return (
         each["at"],
         each["snapshot_id"],
         each["operation"],
-        str(each["files_added"] or 0),
-        f"+{each['rows_added'] or 0}{gone}",
+        f"{each['files_added'] or 0:,}",
+        f"+{each['rows_added'] or 0:,}{gone}",
         size_text(each["size_bytes"] or 0),
         f"run {each['run'][:8]}" if each["run"] else "an outside job",
     )

@@ -163,11 +163,11 @@ def _row(each: EdgeStatus, workplace: Workplace) -> Sequence[str]:
         each.edge.consumer,
         each.edge.upstream,
         at_text(None if state.is_beginning else state.committed),
-        str(state.number),
+        f"{state.number:,}",
         waits,
         _lag(pending),
         f"{held.run_id} {_since(each, workplace)}" if held else "-",
-        f"{stamp.number} at {moment(stamp.target.timestamp_ms)}" if stamp else "-",
+        f"{stamp.number:,} at {moment(stamp.target.timestamp_ms)}" if stamp else "-",
     )
 
 
@@ -186,7 +186,7 @@ def _lag(pending: Pending | None) -> str:
 
 def _line_row(line: LineState) -> Sequence[str]:
     keys = sorted(line.touched)
-    touched = f"{len(keys)}: {listed(keys, _MOST)}" if keys else "none"
+    touched = f"{len(keys):,}: {listed(keys, _MOST)}" if keys else "none"
     return (line.edge.consumer, line.edge.upstream, at_text(line.scanned), touched)
 
 

@@ -45,11 +45,23 @@ class ForeignWrites:
 
     @classmethod
     def of(cls, ancestry: Ancestry, asset: str, *, accept: int | None = None) -> ForeignWrites:
-        """The snapshots that ``asset`` didn't write. Compactions and empty commits are nobody's."""
+        """The snapshots that ``asset`` didn't write. Compactions and empty commits are nobody's.
+
+        What came before it took the table over from another asset doesn't count: that run replaced every row.
+        """
         places = ancestry.places()
         ids = [int(s.summary[ACCEPTED]) for s in ancestry.snapshots if ACCEPTED in s.summary]
         accepted = [places[number] for number in (*ids, accept) if number in places]
         found = tuple(s for s in ancestry.snapshots if not (s.keeps_rows or _is_by(s, asset)))
+        writers = {places[s.snapshot_id]: writer_of(s) for s in ancestry.snapshots if ATTEMPT in s.summary}
+        own = [place for place, writer in writers.items() if writer == asset]
+        before = [
+            place
+            for place, writer in writers.items()
+            if writer not in (None, asset) and place > min(own, default=place)
+        ]
+        if before:
+            accepted.append(max(place for place in own if place < min(before)) + 1)
         return cls(found, places, min(accepted, default=len(places)))
 
     def after(self, known: Iterable[int]) -> tuple[Snapshot, ...]:

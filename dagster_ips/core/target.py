@@ -118,7 +118,8 @@ def unexpected_change(state: EdgeState, history: TargetHistory | None) -> str | 
     if mark is None or history is None:
         return None
     if history.table_uuid != mark.table_uuid:
-        return f"was dropped and created again (uuid {mark.table_uuid} → {history.table_uuid})"
+        changed = f"uuid {mark.table_uuid} → {history.table_uuid}"
+        return f"isn't the table it wrote: that was dropped and created again, or table(...) names another ({changed})"
     if history.ancestry.find(mark.snapshot_id) is not None:
         return None
     if history.ancestry.head is None or any(s.position < mark.position for s in history.ancestry.snapshots):

@@ -13,11 +13,17 @@ _SHOWN = 10
 
 @dataclass(eq=False)
 class UnknownBackfillError(IpsError):
-    """The instance has no plan and no backfill with that id."""
+    """The instance has no plan and no managed backfill with that id; ``is_of_dialog`` says that Dagster has one."""
 
     backfill: str
+    is_of_dialog: bool = False
 
     def __str__(self) -> str:
+        if self.is_of_dialog:
+            return (
+                f"Backfill {self.backfill} was launched without a plan, for example from Dagster's dialog, so there is "
+                f"nothing to compare it with or revert it to. For its runs: dagster-ips cascade {self.backfill}"
+            )
         return (
             f"This Dagster instance has no plan or backfill {self.backfill!r}, and there is no such file. Pass the id "
             f"that dagster-ips backfill plan printed, or the file it wrote with --out, and check DAGSTER_HOME."

@@ -235,8 +235,7 @@ class UnfollowedChangeError(IpsError):
                 "If the table is never made from this input, say so: of a step of several tables, name the inputs of "
                 'each by internal_asset_deps={"output": {AssetKey("input")}, ...} of @multi_asset; in an asset of its '
                 "own, leave the input out. Otherwise follow its changes: with ips.affected(fact, ..., "
-                f"by={view}, on=...), or an Overwrite. A run with the tag dagster_ips/mode=full computes everything "
-                "once"
+                f"by={view}, on=...), or an Overwrite. To compute everything once: {full_run(self.table)}"
             )
         elif self.is_only_input:
             remedy = (

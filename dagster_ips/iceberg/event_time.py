@@ -6,7 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
-from dagster_ips.core.valid_through import ALWAYS, EventTime, as_text, from_text, instant
+from dagster_ips.core.valid_through import ALWAYS, EventTime, as_text, from_text, instant, least
 from dagster_ips.errors import ValidThroughError
 from dagster_ips.iceberg.column_ranges import require_column
 from dagster_ips.iceberg.file_spans import manifest_span, span
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyiceberg.types import NestedField
 
 VALID_THROUGH = "dagster-ips.valid-through"
+_BY_KAFKA_CONNECT = "kafka.connect.valid-through-ts"
+"""Written by Iceberg's Kafka Connect sink: the time of which it has written the records of all Kafka partitions."""
 
 
 def properties(valid_through: dt.datetime | None) -> dict[str, str]:
@@ -38,7 +40,8 @@ def valid_through_at(
 ) -> dt.datetime | None:
     """Up to when the table is complete at a snapshot of ``ref``; None if nothing says so.
 
-    A stamp on a snapshot takes precedence over what is ``declared``, as its writer knows more than the rows show.
+    A stamp on a snapshot takes precedence over what is ``declared``, as its writer knows more than the rows show. That
+    of Kafka Connect knows nothing of events that reach Kafka late, so what is declared can only lower it.
 
     Raises:
         UnknownColumnError: the table doesn't have the declared column.
@@ -50,16 +53,24 @@ def valid_through_at(
         return None
     stamped = _stamp_at(ancestry, snapshot)
     if stamped is not None:
-        try:
-            return from_text(stamped)
-        except ValueError as error:
-            problem = f"its snapshots are stamped with {VALID_THROUGH}={stamped!r}, which isn't a date or time"
-            remedy = "Make the job that writes it stamp a date or time in ISO 8601."
-            raise ValidThroughError(table=metadata.table, problem=problem, remedy=remedy) from error
+        return _time(stamped, VALID_THROUGH, metadata.table)
+    before = ancestry.snapshots[ancestry.snapshots.index(snapshot) :]
+    by_kafka = next((each.summary[_BY_KAFKA_CONNECT] for each in before if _BY_KAFKA_CONNECT in each.summary), None)
+    arrived = None if by_kafka is None else _time(by_kafka, _BY_KAFKA_CONNECT, metadata.table)
     if declared is None:
-        return None
+        return arrived
     highest = highest_value(storage, metadata, declared.column, snapshot) if declared.column else None
-    return declared.through(highest, committed_ms=snapshot.timestamp_ms)
+    shown = declared.through(highest, committed_ms=snapshot.timestamp_ms)
+    return least([shown, arrived]) if arrived is not None and declared.column else shown
+
+
+def _time(stamped: str, name: str, table: str) -> dt.datetime:
+    try:
+        return from_text(stamped)
+    except ValueError as error:
+        problem = f"its snapshots are stamped with {name}={stamped!r}, which isn't a date or time"
+        remedy = "Make the job that writes it stamp a date or time in ISO 8601."
+        raise ValidThroughError(table=table, problem=problem, remedy=remedy) from error
 
 
 def highest_value(storage: Storage, metadata: TableMetadata, column: str, snapshot: Snapshot) -> dt.datetime | None:

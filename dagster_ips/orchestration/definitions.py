@@ -307,7 +307,9 @@ def _with_conditions(
         if assets.keys & watched.keys():
             conditioned = _conditioned(_with_backfill_policy(assets), conditions)
             return conditioned.map_asset_specs(
-                lambda spec: spec.merge_attributes(metadata={WATCHED: True}) if spec.key in watched else spec
+                lambda spec: (
+                    spec.merge_attributes(metadata={WATCHED: True}, kinds={"iceberg"}) if spec.key in watched else spec
+                )
             )
         if any(conditions[key] is not own[key] for key in own):
             return _conditioned(assets, conditions)

@@ -10,7 +10,9 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 
+from dagster_ips._compat import new_backfill_id, requested_backfill
 from dagster_ips.cli.main import main
+from tests.cli.idle_lake import IdleLake
 
 DEFINITIONS = """
 import dagster as dg
@@ -197,3 +199,15 @@ def test_definitions_without_an_incremental_input_are_reported(tmp_path: Path, m
     home.mkdir()
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     assert "none has an ips.incremental() input" in says("status", "-f", str(file), fails=False)
+
+
+def test_a_backfill_of_dagsters_dialog_has_no_plan_and_the_error_says_where_its_runs_are(idle_lake: IdleLake) -> None:
+    backfill = new_backfill_id()
+    asked = requested_backfill(
+        idle_lake.instance, backfill, {dg.AssetKey("daily"): None}, tags={}, title="", description="", at=0.0
+    )
+    idle_lake.instance.add_backfill(asked)
+    refused = CliRunner().invoke(main, ["backfill", "status", "-f", str(idle_lake.file), backfill])
+    assert refused.exit_code == 1
+    assert "was launched without a plan" in refused.stderr
+    assert f"dagster-ips cascade {backfill} -f" in refused.stderr

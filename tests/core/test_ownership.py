@@ -49,6 +49,15 @@ def test_foreign_appends_overwrites_and_deletes_are_found_but_not_compactions_an
     assert ids(ForeignWrites.of(commits, "daily").after([1])) == [5, 4, 3, 2]
 
 
+def test_what_came_before_a_table_was_taken_over_is_not_foreign() -> None:
+    commits = history("append", ANOTHERS, "append", ANOTHERS, "delete", OURS, "append", OURS)
+    writes = ForeignWrites.of(commits, "daily")
+    assert ids(writes.after([])) == [7], "the run that took over replaced every row"
+    assert ids(ForeignWrites.of(history(OURS, ANOTHERS), "daily").after([])) == [2], "another asset wrote since"
+    again = ForeignWrites.of(history(ANOTHERS, OURS, "append", ANOTHERS, OURS), "daily")
+    assert ids(again.after([])) == []
+
+
 def test_only_foreign_writes_newer_than_the_known_snapshots_are_found() -> None:
     commits = history("append", OURS, "append", OURS, "delete")
     writes = ForeignWrites.of(commits, "daily")

@@ -128,6 +128,20 @@ def test_the_stamp_of_the_writing_job_takes_precedence_over_the_rows(tables: Lak
         through(tables, None)
 
 
+def test_what_kafka_connect_stamps_counts_unless_late_events_lower_it(tables: LakeCatalog) -> None:
+    create(tables)
+    append(tables, [NOON], {"kafka.connect.valid-through-ts": "2026-01-03T04:00Z"})
+    stamped = dt.datetime(2026, 1, 3, 4, tzinfo=dt.UTC)
+    append(tables, [NOON + dt.timedelta(days=5)])
+    assert through(tables, None) == stamped, "a compaction, for example, says nothing"
+    assert through(tables, EventTime("at")) == stamped
+    late = EventTime("at", lateness=dt.timedelta(days=9))
+    assert through(tables, late) == (NOON - dt.timedelta(days=4)).replace(tzinfo=dt.UTC)
+    assert through(tables, EventTime(None)) == ALWAYS
+    append(tables, [NOON], {VALID_THROUGH: "2026-01-04"})
+    assert through(tables, EventTime("at")) == dt.datetime(2026, 1, 4, tzinfo=dt.UTC)
+
+
 def test_a_table_without_event_time_is_always_complete_and_an_undeclared_one_never(tables: LakeCatalog) -> None:
     create(tables)
     append(tables, [NOON])

@@ -92,7 +92,7 @@ def test_rows_that_fail_an_audit_are_neither_published_nor_consumed_and_show_as_
     result = run(lake, instance, few_rows, no_long_plays, with_checks=with_checks)
 
     assert not result.success
-    assert "few_rows (counted)" in failure_of(result)
+    assert "few_rows (counted; rows: 9)" in failure_of(result)
     assert lake.rows("media.daily") == expected_daily(rows)
     assert (lake.commits("media.daily"), lake.branches("media.daily")) == (commits, {"main"})
     after = CursorStore(instance).get(Edge("daily", "playback"))
@@ -108,6 +108,7 @@ def test_an_audit_that_only_warns_publishes_and_warns(lake: Lake, instance: dg.D
     assert run(lake, instance, no_long_plays).success
     found = newest(instance, no_long_plays)
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert found.description == "It is false of the rows that the run would publish."
     assert lake.rows("media.daily") == expected_daily(rows)
 
 

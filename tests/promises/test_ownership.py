@@ -15,6 +15,7 @@ import dagster_ips as ips
 from dagster_ips.errors import CombineError, ForeignWriteError, TargetOfAnotherError, UnknownRowsError
 from dagster_ips.spark.writes.partials import as_read
 from tests.support.lake import Lake, events
+from tests.support.lake_definitions import definitions_on
 from tests.support.pipeline import materialize, pipeline
 from tests.support.variants import mostly_slow
 
@@ -127,6 +128,21 @@ def test_a_table_has_one_owner_across_code_locations_and_a_renamed_asset_can_tak
     run(lake, instance, "new_name")
     run(lake, instance, "old_name", take_over="new_name")
     assert ids(lake) == Counter(range(4))
+
+
+def test_an_asset_that_took_over_its_table_goes_on_after_its_upstream_was_renamed_as_well(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(name="new_name", ins={"plays": ips.incremental()}, metadata=ips.append() | ips.table("media.copy"))
+    def of_renamed(plays: ips.IcdcView) -> DataFrame:
+        return plays.added.select("event_id")
+
+    lake.create_playback(events(range(3)))
+    run(lake, instance, "old_name")
+    run(lake, instance, "new_name", take_over="old_name")
+    plays = ips.iceberg_asset("plays", table="media.playback")
+    materialize(definitions_on(lake.folder, lake.spark_folder, plays, of_renamed), instance, "new_name")
+    assert ids(lake) == Counter(range(3))
 
 
 def test_an_asset_without_incremental_inputs_does_not_replace_the_table_of_another_asset(

@@ -16,12 +16,29 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everyone g
 import dagster_ips as ips
 from dagster_ips.cli.main import main
 from dagster_ips.core.edge import Edge
-from dagster_ips.errors import DeclarationError, ForeignWriteError, OutsidePartitionsError, UnmappedRowsError
+from dagster_ips.errors import (
+    DeclarationError,
+    ForeignWriteError,
+    FragmentOverwriteError,
+    OutsidePartitionsError,
+    UnmappedRowsError,
+)
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import FIRST_DAY, Event, Lake, events
-from tests.support.partitioned import DAYS, SENSOR, expected_day, expected_week, follow, key, partitioned, run
+from tests.support.partitioned import (
+    DAYS,
+    FROM_DAYS,
+    SENSOR,
+    WEEKS,
+    expected_day,
+    expected_week,
+    follow,
+    key,
+    partitioned,
+    run,
+)
 from tests.support.pipeline import expected_agg
-from tests.support.ticks import tick
+from tests.support.ticks import tick, told
 from tests.support.variants import mostly_slow
 
 
@@ -65,6 +82,8 @@ def test_a_new_partition_is_computed_while_changed_ones_continue_incrementally(
     lake.create_playback(days(0, 1))
     run(definitions, instance, "day", key(0), key(1))
     lake.sql(f"INSERT INTO lake.media.day SELECT *, 99 FROM VALUES (7L, DATE '{key(2)}', 'stray', 1L)")
+    checks = {check.asset_key.to_user_string(): check for check in told(definitions, instance, "ips_pending")[0]}
+    assert "The next run is refused: Someone other than day" in checks["day"].description
     late = days(1, 2, first_id=500)
     lake.append(late)
     with pytest.raises(ForeignWriteError) as raised:
@@ -168,6 +187,29 @@ def test_a_new_partition_runs_with_one_that_lost_a_row_by_a_deletion_vector(
 )
 def whole_days(playback: ips.IcdcView) -> DataFrame:
     return playback.scope.select("event_date", F.lit(1).alias("one"))
+
+
+@dg.asset(
+    partitions_def=WEEKS,
+    ins={"day_agg": ips.incremental(partition_mapping=FROM_DAYS)},
+    metadata=ips.overwrite_partitions() | ips.table("media.weeks", partition_by=["week"]) | {"partition_expr": "week"},
+)
+def weeks(day_agg: ips.IcdcView) -> DataFrame:
+    sunday = F.expr("date_sub(event_date, dayofweek(event_date) - 1)").alias("week")
+    return day_agg.scope.groupBy(sunday).agg(F.sum("plays").alias("plays"))
+
+
+def test_weeks_of_days_are_not_whole_in_a_frame_of_days_and_the_error_names_one_in_which_they_are(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    definitions = partitioned(lake.folder, lake.spark_folder, weeks)
+    lake.create_playback(days(0, 1))
+    for asset in ("day", "day_agg"):
+        run(definitions, instance, asset, key(0), key(1))
+    with pytest.raises(FragmentOverwriteError, match=r"declare replace\(\), and build the frame on source"):
+        run(definitions, instance, "weeks", "2025-12-28")
+    run(definitions, instance, "week", "2025-12-28")
+    assert len(lake.rows("media.week")) == 1
 
 
 def test_partitions_that_a_person_launches_are_recomputed_unless_the_run_says_otherwise(

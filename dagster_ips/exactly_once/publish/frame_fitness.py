@@ -354,7 +354,7 @@ def require_fit(  # noqa: PLR0913  # all are independent
             _require_known_partitions(table, inputs)
             for change in inputs:
                 _require_followed_removals(table, change)
-                _require_whole_partitions(table, partition_columns, change)
+                _require_whole_partitions(table, partition_columns, change, has_own=bool(key_columns))
                 _require_own_partitions(table, key_columns, change)
         case OverwriteWhere(where):
             require_condition(frame, where, of=f"The frame returned for {table}")
@@ -529,7 +529,9 @@ def _require_mergeable(table: str, on: Sequence[str], latest_by: str | None, cha
     )
 
 
-def _require_whole_partitions(table: str, partition_columns: Sequence[str], change: InputChange) -> None:
+def _require_whole_partitions(
+    table: str, partition_columns: Sequence[str], change: InputChange, *, has_own: bool
+) -> None:
     for taken in () if change.is_empty else change.taken:
         is_every_row = change.is_whole and not taken.by_transform
         is_whole = is_every_row or (taken.keys and set(taken.keys_in_result) <= set(partition_columns))
@@ -539,11 +541,27 @@ def _require_whole_partitions(table: str, partition_columns: Sequence[str], chan
                 table=table,
                 frame=str(taken),
                 replaced=f"whole partitions ({columns or 'no column'})",
-                remedy=f"Build the frame on affected({columns}), or use append or merge."
+                remedy=_instead_of_missing(partition_columns, change, has_own=has_own)
+                or f"Build the frame on affected({columns}), or use append or merge."
                 if columns
                 else "The table exists, but isn't partitioned by plain columns. Use append or merge, or partition it "
                 f"by ALTER TABLE ... ADD PARTITION FIELD ..., and rewrite its files: {full_run(table)}.",
             )
+
+
+def _instead_of_missing(columns: Sequence[str], change: InputChange, *, has_own: bool) -> str | None:
+    """What to do if the upstream lacks columns by which partitions are replaced, such as a week; None if it has all."""
+    known = {column.lower() for column in change.columns}  # Spark ignores case in column names.
+    lacking = [column for column in columns if column.lower() not in known]
+    if not lacking:
+        return None
+    instead = (
+        "declare replace(), and build the frame on source, which holds all rows of the run's partitions"
+        if has_own
+        else "return an Overwrite, or use append or merge"
+    )
+    of = f"{change.upstream} has no column {', '.join(lacking)}"
+    return f"{of}. Build the frame on affected(...) of columns that are renamed to them, or {instead}."
 
 
 def _require_own_partitions(table: str, key_columns: Sequence[str], change: InputChange) -> None:
@@ -557,7 +575,8 @@ def _require_own_partitions(table: str, key_columns: Sequence[str], change: Inpu
                 frame=f"{taken} of the run's partitions",
                 replaced=f"whole values of {', '.join(taken.keys_in_result)}, which other partitions of the asset may "
                 "have as well",
-                remedy=f"Build the frame on affected(...) of columns that include {', '.join(missing)}, and partition "
+                remedy=_instead_of_missing(missing, change, has_own=True)
+                or f"Build the frame on affected(...) of columns that include {', '.join(missing)}, and partition "
                 "the table by them; or use merge.",
             )
 

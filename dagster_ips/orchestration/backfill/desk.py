@@ -276,7 +276,8 @@ class BackfillDesk:
     def _found(self, backfill: str) -> BackfillPlan | LaunchedBackfill:
         found = self.lineage.store.get_backfill(backfill)
         if found is None:
-            raise UnknownBackfillError(backfill=backfill)
+            is_of_dialog = self.lineage.instance.get_backfill(backfill) is not None
+            raise UnknownBackfillError(backfill=backfill, is_of_dialog=is_of_dialog)
         return found
 
     def _require_stages(self, plan: BackfillPlan) -> None:

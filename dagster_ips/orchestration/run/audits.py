@@ -89,9 +89,17 @@ def run_audits(step: Any, key: dg.AssetKey, table: str, read: Callable[[], "Data
             ),
         )
         if found.blocking and not result.passed and result.severity is dg.AssetCheckSeverity.ERROR:
-            failed.append(f"{found.name} ({result.description})" if result.description else found.name)
+            failed.append(f"{found.name} ({'; '.join(_said(result))})")
     if failed:
         raise AuditError(table=table, asset=key.to_user_string(), audits=tuple(failed))
+
+
+def _said(result: dg.AssetCheckResult) -> Iterator[str]:
+    """What a failed audit says: its sentence and its numbers."""
+    yield result.description or "it failed"
+    for name, value in result.metadata.items():
+        if isinstance(value.value, int | float) and not isinstance(value.value, bool):
+            yield f"{name}: {value.value:,}"
 
 
 def check_audits(checks: Iterable[Any], assets: Iterable[Any], io_managers: set[str]) -> None:
@@ -142,7 +150,8 @@ def _evaluated(function: Audited, rows: "DataFrame", *, blocking: bool) -> dg.As
         said = f"{type(error).__name__}: {error}".partition("\n")[0][:_SAID]
         return dg.AssetCheckResult(passed=False, severity=severity, description=f"It raised {said}")
     if isinstance(found, bool):
-        return dg.AssetCheckResult(passed=found, severity=severity)
+        why = None if found else "It is false of the rows that the run would publish."
+        return dg.AssetCheckResult(passed=found, severity=severity, description=why)
     if not isinstance(found, dg.AssetCheckResult):
         said = f"It returned a {type(found).__name__} instead of a bool or an AssetCheckResult."
         return dg.AssetCheckResult(passed=False, severity=severity, description=said)

@@ -18,7 +18,7 @@ from dagster_ips.core.packed_text import digest, packed, unpacked
 from dagster_ips.core.retry import MOST_FAILURES
 from dagster_ips.core.size_text import counted, listed, size_text
 from dagster_ips.core.time_text import age
-from dagster_ips.errors import IpsError
+from dagster_ips.errors import ForeignWriteError, IpsError
 from dagster_ips.orchestration.declare.consumers import PENDING_CHECK
 from dagster_ips.orchestration.declare.declarations import code_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -164,6 +164,10 @@ def _looked_at(
     older = each.older_rows(graph, instance, target, code) if target is not None else None
     if older:
         look = replace(look, value=[look.value, str(older)], says=_with_older_rows(look.says, str(older)))
+    try:
+        each.require_known_writes(graph, instance, tick=now)
+    except ForeignWriteError as error:
+        look = replace(look, value=[look.value, error.newest], says=_with_foreign_writes(look.says, str(error)))
     return look
 
 
@@ -241,6 +245,11 @@ def _with_older_rows(says: Mapping[str, Any], older: str) -> dict[str, Any]:
         "description": f"{says['description']}. {older[0].upper()}{older[1:]}",
         "metadata": {**says["metadata"], "older rows": older},
     }
+
+
+def _with_foreign_writes(says: Mapping[str, Any], error: str) -> dict[str, Any]:
+    """What a check says, plus why the next run is going to be refused, which otherwise shows with the next change."""
+    return {**says, "passed": False, "description": f"{says['description']}. The next run is refused: {error}"}
 
 
 def _without_table(each: WatchedInputs, now: dt.datetime, first_seen_ms: Mapping[str, float] | None) -> _CheckState:

@@ -16,9 +16,10 @@ from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.code_of_rows import OlderRows
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.target import TargetHistory, settle, unexpected_change, without_target
-from dagster_ips.errors import DeclarationError, IpsError
+from dagster_ips.errors import DeclarationError, ForeignWriteError, IpsError
 from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.target_table.target_ownership import require_known_writes
 from dagster_ips.iceberg.catalog import LakeCatalog, Located
 from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -208,6 +209,39 @@ class WatchedInputs:
         published = partial(self.published, graph, instance, target)
         find = partial(older_rows_of, target, code, declared=declared, published=published)
         return self.watched.once(f"older rows: {self.name}", (target.metadata_location, code, declared), find)
+
+    def require_known_writes(
+        self,
+        graph: Any,  # noqa: ANN401  # as above
+        instance: DagsterInstance,
+        *,
+        tick: dt.datetime,
+    ) -> None:
+        """Fail if someone else changed rows of the consumer's table, as its next run would.
+
+        Raises:
+            ForeignWriteError: someone did.
+            IpsError: the table can't be read.
+        """
+        target = self.watched.table(self.consumer.table, tick=tick)
+        if target is None:
+            return
+        if not self.consumer.is_partitioned:
+            stored = self.watched.states(CursorStore(instance), tick=tick)
+            require_known_writes(target, self.name, [stored[self.edge(tracked)] for tracked in self.inputs])
+            return
+
+        def find() -> ForeignWriteError | None:
+            edge, marks = self.edge(self.inputs[0]), self.published(graph, instance, target)
+            states = [EdgeState(edge.of(key), target=mark) for key, mark in marks.items() if key is not None]
+            try:
+                require_known_writes(target, self.name, states)
+            except ForeignWriteError as error:
+                return error
+            return None
+
+        if error := self.watched.once(f"foreign writes: {self.name}", target.metadata_location, find):
+            raise error
 
     def unreached(self, instance: DagsterInstance) -> tuple[str, ...]:
         """Texts on rows that no run will take, because they have unknown partitions or none, as of the last look."""

@@ -165,6 +165,38 @@ def test_the_pending_check_is_right_without_a_run_and_reports_only_changes(
     assert told(defined, instance, "ips_pending", cursor)[0] == []
 
 
+def test_an_incremental_asset_carries_the_iceberg_kind(tables: Tables) -> None:
+    specs = {spec.key.to_user_string(): spec for spec in definitions(tables).resolve_all_asset_specs()}
+    assert specs["daily"].kinds == {"iceberg"}
+
+
+def test_the_pending_check_names_what_others_wrote_to_the_table_before_a_run_is_refused_for_it(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.daily"))
+    def daily(playback: ips.IcdcView) -> object:
+        return playback.added
+
+    defined = _of(tables, daily)
+    for name in ("playback", "daily"):
+        tables.create(name)
+        tables.append(events(range(3)), table=f"media.{name}")
+    target = tables.catalog.load("media.daily", asset="test")
+    head = target.ancestry().head
+    assert head is not None
+    consume(tables, instance, target=TargetMark.at(head, target.uuid))
+    (first,), cursor = told(defined, instance, "ips_pending")
+    assert (first.passed, first.description) == (True, "everything is consumed")
+    tables.append(events([9]), table="media.daily")
+    (second,), cursor = told(defined, instance, "ips_pending", cursor)
+    assert not second.passed
+    assert "The next run is refused: Someone other than daily changed rows of its table media.daily" in str(
+        second.description
+    )
+    assert "dagster-ips run daily --full" in str(second.description)
+    assert told(defined, instance, "ips_pending", cursor)[0] == []
+
+
 def test_the_pending_check_passes_while_pending_rows_are_younger_than_the_target_lag(
     tables: Tables, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
