@@ -10,7 +10,7 @@ WORKERS ?= 2
 # What crosses the rooms, and random lives, anew on other catalogs, an object store and a cluster.
 ON_EVERY_CATALOG = -m "not slow or everywhere" --captures 500 tests/histories/composed/test_random_lives.py \
 	tests/backfill/test_staged.py $(addprefix tests/promises/test_, \
-	bites.py cascades.py lost_files.py multi_and_graph_assets.py own_sql.py partitioned.py)
+	bites.py cascades.py launched_jobs.py lost_files.py multi_and_graph_assets.py own_sql.py partitioned.py)
 QUICK_TESTS = $(PYTHON_HERE) -m pytest --doctest-modules -m "not slow" --numprocesses=$(WORKERS) --dist=worksteal
 # What depends on Spark's version, anew on the oldest one that works.
 ON_EVERY_SPARK = tests/spark tests/query/test_spark_dialect.py $(addprefix tests/promises/test_, combine.py \

@@ -22,40 +22,50 @@ from dagster_ips.errors import (
     RemovedRowsError,
     UnstampedCommitError,
 )
-from dagster_ips.local_spark.launch import spark_home
 from dagster_ips.spark.branches import SNAPSHOT_PROPERTY
 from tests.support.lake import Event, Lake, events
 from tests.support.lake_catalog import lake_catalog
 from tests.support.lake_definitions import definitions_on
 from tests.support.pipeline import materialize, pipeline
 from tests.support.quick_spark import INTERPRETED
-from tests.support.spark_resource import spark_resource
+from tests.support.spark_resource import server_config, spark_resource
 from tests.support.variants import mostly_slow
 
 COLUMNS = "account STRING, plays BIGINT"
 TABLE = "media.by_account"
 PAGE = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
-SMALL = ("--master", "local[1]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=1")
+SMALL = (
+    "--conf",
+    "spark.master=local[1]",
+    "--conf",
+    "spark.ui.enabled=false",
+    "--conf",
+    "spark.sql.shuffle.partitions=1",
+)
 JOBS = {"spark-submit": ("by_account.py", "py"), "spark-sql": ("by_account.sql", "sql")}
 """The name of each program's job, and the language of the first block with it on the page."""
 
 
-def command(icdc: ips.OwnSql, program: str, folder: Path) -> list[str]:
-    """As on the page, but for a Spark that starts quickly."""
+def command(icdc: ips.OwnSql, program: str, lake: Lake) -> list[str]:
+    """As on the page, but for a Spark that starts quickly, on the cluster if the tests have one."""
+    folder, cluster = lake.folder, server_config(lake.spark_folder)
+    if cluster:
+        cluster |= {"spark.authenticate": "true", "spark.driver.host": "127.0.0.1", "spark.cores.max": "1"}
+    settings = [part for key, value in cluster.items() for part in ("--conf", f"{key}={value}")]
     name, language = JOBS[program]
     (block, *_) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     (folder / name).write_text(block)
     kind = ("--conf", "spark.sql.catalogImplementation=in-memory", "-f") if language == "sql" else ()
-    found = icdc.spark_command(str(spark_home() / "bin" / program), *SMALL, *kind, str(folder / name))
+    found = icdc.spark_command(program, *SMALL, *settings, *kind, str(folder / name))
     return ["env", f"JDK_JAVA_OPTIONS={INTERPRETED}", *found]
 
 
-def launched(program: str, folder: Path, *, returns: bool = True) -> dg.AssetsDefinition:
+def launched(program: str, lake: Lake, *, returns: bool = True) -> dg.AssetsDefinition:
     @dg.asset(name="by_account", deps=[ips.incremental_dep("playback")], metadata=ips.table(TABLE))
     def made(context):  # noqa: ANN001, ANN202  # Dagster reads its annotation at run time
         pipes = dg.PipesSubprocessClient()
         with ips.capture(context, columns=COLUMNS) as icdc:
-            done = pipes.run(context=context, command=command(icdc, program, folder), extras={"icdc": icdc.job})
+            done = pipes.run(context=context, command=command(icdc, program, lake), extras={"icdc": icdc.job})
             return done.get_results() if returns else None
 
     return made
@@ -83,11 +93,13 @@ def expected(rows: list[Event]) -> Counter[tuple[Any, ...]]:
 
 
 def test_a_spark_submit_and_a_spark_sql_that_a_run_launches_follow_every_kind_of_change(
-    lake: Lake, instance: dg.DagsterInstance, tmp_path: Path
+    request: pytest.FixtureRequest, lake: Lake, instance: dg.DagsterInstance
 ) -> None:
+    if server_config(lake.spark_folder):
+        request.getfixturevalue("spark_cluster").start_worker()  # The tests' own Spark keeps the two others.
     rows = events(range(9))
     lake.create_playback(rows)
-    (event,) = run(lake, instance, launched("spark-submit", tmp_path)).get_asset_materialization_events()
+    (event,) = run(lake, instance, launched("spark-submit", lake)).get_asset_materialization_events()
     assert lake.rows(TABLE) == expected(rows)
     assert event.materialization.metadata["spark"].value == lake.session.version
     assert event.materialization.metadata["mode"].value == "full"
@@ -97,7 +109,7 @@ def test_a_spark_submit_and_a_spark_sql_that_a_run_launches_follow_every_kind_of
     lake.sql("DELETE FROM lake.media.playback WHERE event_id IN (1, 2)")
     lake.sql("UPDATE lake.media.playback SET account = 'other' WHERE event_id = 3")
     rows = [row if row[0] != 3 else (3, row[1], "other", row[3]) for row in rows + late if row[0] not in (1, 2)]
-    (event,) = run(lake, instance, launched("spark-sql", tmp_path, returns=False)).get_asset_materialization_events()
+    (event,) = run(lake, instance, launched("spark-sql", lake, returns=False)).get_asset_materialization_events()
     assert lake.rows(TABLE) == expected(rows)
     assert event.materialization.metadata["mode"].value == "incremental"
     assert lake.branches(TABLE) == {"main"}
@@ -327,6 +339,41 @@ def test_a_job_of_two_upstreams_finds_each_of_them_by_name(summed: Lake, instanc
     materialize(definitions, instance, "daily")
     materialize(definitions, instance, "counts")
     assert summed.rows("media.counts") == Counter([("playback", 6), ("daily", 6)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("yields", [True, False])
+def test_a_step_of_several_tables_that_reports_nothing_of_its_job_materializes_them(
+    lake: Lake, instance: dg.DagsterInstance, *, yields: bool
+) -> None:
+    names = ("left", "right")
+    deps = [ips.incremental_dep("playback")]
+
+    def work(context: dg.AssetExecutionContext) -> None:
+        for name in names:
+            with ips.capture(context, writes=f"media.{name}", columns="account STRING, plays BIGINT") as icdc:
+                dg.PipesSubprocessClient().run(context=context, command=["true"])
+                icdc.sql(ONLY_ADDED)
+
+    specs = [dg.AssetSpec(name, deps=deps, metadata=ips.table(f"media.{name}")) for name in names]
+    if yields:
+
+        @dg.multi_asset(specs=specs)
+        def both(context):  # noqa: ANN001, ANN202  # as one writes it who annotates nothing
+            work(context)
+            yield dg.MaterializeResult("left")
+
+    else:
+
+        @dg.multi_asset(specs=specs)
+        def both(context):  # noqa: ANN001, ANN202  # as above
+            work(context)
+
+    lake.create_playback(events(range(4)))
+    result = materialize(pipeline(lake.folder, lake.spark_folder, both), instance, *names)
+    found = {event.asset_key.to_user_string() for event in result.get_asset_materialization_events() if event.asset_key}
+    assert found == {*names}
+    assert sum(lake.rows("media.right").values()) == 4
 
 
 def test_secrets_are_in_a_private_file_and_in_the_value_only_by_their_variable(

@@ -17,7 +17,6 @@ import pytest
 
 import dagster_ips as ips
 from dagster_ips.exactly_once.effects import Effect
-from dagster_ips.local_spark.launch import spark_home
 from dagster_ips.local_spark.process import identity_of
 from tests.support import lasting_job
 from tests.support.kinds import start_run
@@ -78,9 +77,7 @@ class Jobs:
     def _start(self, icdc: ips.OwnSql) -> None:
         for done in self.folder.glob("*.done"):
             done.unlink()
-        command = icdc.spark_command(
-            str(spark_home() / "bin" / "spark-submit"), *SMALL, lasting_job.__file__, str(self.folder)
-        )
+        command = icdc.spark_command("spark-submit", *SMALL, lasting_job.__file__, str(self.folder))
         quickly = ["env", f"JDK_JAVA_OPTIONS={INTERPRETED}", *command]
         with (self.folder / "log").open("ab") as log:
             started = subprocess.Popen(quickly, stdout=log, stderr=log, start_new_session=True)

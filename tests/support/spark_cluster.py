@@ -47,6 +47,7 @@ class SparkCluster:
         return {
             "spark.master": self.master,
             "spark.authenticate.secret": self.secret,
+            "spark.cores.max": "2",
             "spark.executor.cores": "1",
             "spark.executor.memory": f"{self.executor_mb}m",
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -133,16 +134,20 @@ class OwnSql:
     def spark_command(self, program: str, *arguments: str) -> list[str]:
         """The command that runs ``program``, ``spark-submit`` or ``spark-sql``, on this machine, for ``job``.
 
-        The environment is as ``job`` asks for. ``arguments`` follow those of ``spark_submit_arguments``.
+        The environment is as ``job`` asks for. ``arguments`` follow those of ``spark_submit_arguments``. A program that
+        isn't on the ``PATH`` is the one of ``SPARK_HOME`` or of PySpark.
 
         Example::
 
             pipes.run(context=context, command=icdc.spark_command("spark-sql", "-f", "by_account.sql"))
         """
+        from dagster_ips.local_spark.launch import spark_home  # noqa: PLC0415  # it imports PySpark
+
+        found = shutil.which(program) or str(spark_home() / "bin" / program)
         environment = self.job["environment"]
         unset = [part for name in environment["unset"] for part in ("-u", name)]
         variables = [f"{name}={value}" for name, value in environment["set"].items()]
-        return ["env", *unset, *variables, program, *self.spark_submit_arguments(), *arguments]
+        return ["env", *unset, *variables, found, *self.spark_submit_arguments(), *arguments]
 
     def sql(self, statement: str) -> DataFrame:
         """Run one statement of Spark SQL.
