@@ -248,7 +248,7 @@ class _ConnectWalk:
     def _python(self, function: object) -> str:
         self.has_functions = True
         try:
-            return value_text(function)
+            return value_text(function, self.values.own)
         except (UnknownValueError, RecursionError) as error:
             name = getattr(function, "__name__", type(function).__name__)
             self.unknown.append(f"the Python function {name}: {error}")
