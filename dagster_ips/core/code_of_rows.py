@@ -229,9 +229,9 @@ def older_rows(
 
     Example:
         >>> str(older_rows("media.daily", {None: Making(("1",))}, "2", {}))
-        'it has rows from code version 1, and the current version is 2. To recompute everything, ...'
+        "it has rows from code version 1, and the current version is 2. To recompute everything: ..."
         >>> str(older_rows("media.daily", {None: Making(("1.0+g1",))}, "1.0+g2", {}))
-        'it has rows from code version 1.0+g1, and the current version is 1.0+g2. To recompute everything, ...'
+        "it has rows from code version 1.0+g1, and the current version is 1.0+g2. To recompute everything: ..."
     """
     codes: dict[str, None] = {}
     declarations: dict[str, None] = {}

@@ -96,8 +96,8 @@ def is_other_code(one: str, now: str | None) -> bool:
         >>> [is_other_code("1+plan:connect:0123456789ab", now) for now in ("1", "2", None)]
         [False, True, False]
         >>> [is_other_code("+plan:connect:0123456789ab", f"+plan:{now}") for now in ("connect:0123456789ab?",
-        ...     "connect:ba9876543210", "classic:ba9876543210")]
-        [False, True, False]
+        ...     "connect:ba9876543210", "connect-3.11:ba9876543210", "classic:ba9876543210")]
+        [False, True, True, False]
     """
     if now is None:
         return False
@@ -134,7 +134,9 @@ def _is_same(one: str, now: str) -> bool:
 
 def _are_comparable(first: re.Match[str], second: re.Match[str]) -> bool:
     """Whether two plans that differ can only be of different code."""
-    return first["kind"] == second["kind"] and "*" not in (first["unknown"], second["unknown"])
+    (session, _, python), (other, _, others) = (each["kind"].partition("-") for each in (first, second))
+    is_same_python = python == others or "" in (python, others)
+    return session == other and is_same_python and "*" not in (first["unknown"], second["unknown"])
 
 
 def _are_equal(first: re.Match[str], second: re.Match[str]) -> bool:

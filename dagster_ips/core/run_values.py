@@ -18,7 +18,8 @@ class RunValues:
 
     ``leaves`` are frames, by the mark that they have in plans. ``names`` are parts of names and texts, such as that of
     an ICDC table. ``predicates`` are conditions on ranges of changed values, and ``bounds`` such values. ``ranges``
-    says of which ranges the conditions are, as their texts don't tell where all rows count.
+    says of which ranges the conditions are, as their texts don't tell where all rows count. ``own`` are the packages of
+    the asset's project.
     """
 
     leaves: Mapping[str, str] = field(default_factory=dict)
@@ -26,6 +27,7 @@ class RunValues:
     predicates: Mapping[str, str] = field(default_factory=dict)
     bounds: tuple[tuple[Bound, str], ...] = ()
     ranges: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
 
     @classmethod
     def of_all(cls, parts: Sequence[RunValues]) -> RunValues:
@@ -37,8 +39,8 @@ class RunValues:
             names |= each.names
             predicates |= each.predicates
             bounds += each.bounds
-        ranges = frozenset[str]().union(*(each.ranges for each in parts))
-        return cls(leaves, names, predicates, tuple(bounds), ranges)
+        ranges, own = (frozenset[str]().union(*sets) for sets in ([p.ranges for p in parts], [p.own for p in parts]))
+        return cls(leaves, names, predicates, tuple(bounds), ranges, own)
 
     def without_bounds(self) -> RunValues:
         """The same if no value of a change was used by itself."""

@@ -104,7 +104,7 @@ class _ClassicWalk:
         made = pickle.loads(command)  # noqa: S301  # this process has just written it
         function, *returned = made if isinstance(made, tuple) else (made,)
         try:
-            return f"python {value_text(function)} {', '.join(map(str, returned))}"
+            return f"python {value_text(function, self.values.own)} {', '.join(map(str, returned))}"
         except (UnknownValueError, RecursionError) as error:
             self.unknown.append(
                 f"the Python function {getattr(function, '__name__', type(function).__name__)}: {error}"

@@ -29,6 +29,7 @@ _SAME_COLUMNS = {*_WITHOUT_EFFECT, "filter", "sort", "limit", "offset", "tail", 
     "subquery_alias",
     "deduplicate",
 }
+_NAMING = {"project", "aggregate"}
 _LEFT_OUT = {"common", "plan_id", "python_ver", "additional_includes", "resolution_id"}
 # By options like these, a snapshot is read.
 _OF_SNAPSHOTS = {"versionasof", "timestampasof", "snapshot-id", "as-of-timestamp"}
@@ -53,7 +54,11 @@ def connect_plan(relation: Any, values: RunValues, names: SessionNames, given: M
 
 @dataclass
 class _ConnectWalk:
-    """``numbers`` are the places of relations in the plan, by plan id; ``drawn`` are names that the client made up."""
+    """``numbers`` are the places of relations in the plan, by plan id; ``drawn`` are names that the client made up.
+
+    ``sides`` are as in ``_sides``. Python functions of an expression without an alias give a column its name, so there
+    their ``names_count``.
+    """
 
     values: RunValues
     names: SessionNames
@@ -90,6 +95,7 @@ class _ConnectWalk:
             return
         below = list(_children(relation))
         outer, self.sides = self.sides, _sides(below)
+        self.names_count = operator in _NAMING
         views = list[NamedView]()
         self._add(depth, place, f"{operator}({self._content(operator, message, views)})")
         self.sides = outer
@@ -125,7 +131,7 @@ class _ConnectWalk:
                 seed = "seed" if message.seed >= _DRAWN else str(message.seed)
                 return f"{self._fields(message, without=('seed', 'input'))}, seed={seed}"
             case "filter":
-                return self._expression(message.condition, names_count=False)
+                return self._message(message.condition)
             case "subquery_alias":
                 return self._name(message.alias)
             case "map_partitions" | "group_map" | "co_group_map":
@@ -134,6 +140,9 @@ class _ConnectWalk:
                 shown = self._fields(message)
                 self.with_arguments = True
                 return shown
+            case "unresolved_table_valued_function":
+                self._functions([message.function_name])
+                return self._fields(message)
             case _:
                 return self._fields(message) if message is not None else ""
 
@@ -172,13 +181,6 @@ class _ConnectWalk:
     def _add(self, depth: int, place: str, text: str) -> None:
         self.lines.append(f"{' ' * depth}{place}{text}")
 
-    def _expression(self, message: Any, *, names_count: bool) -> str:  # noqa: ANN401  # a message
-        """An expression; ``names_count`` says whether the name that it has without an alias matters."""
-        outer, self.names_count = self.names_count, names_count and self.names_count
-        text = self._message(message)
-        self.names_count = outer
-        return text
-
     def _message(self, message: Any) -> str:  # noqa: ANN401, C901, PLR0911, PLR0912  # one return for each kind
         match message.DESCRIPTOR.name:
             case "Expression":
@@ -198,9 +200,11 @@ class _ConnectWalk:
                 self._functions([message.function_name])
                 return f"{message.function_name.lower()}({', '.join(map(self._message, message.arguments))})"
             case "Alias":
-                names = ", ".join(map(_identifier, message.name))
+                outer, self.names_count = self.names_count, False
+                of = self._message(message.expr)
+                self.names_count = outer
                 extra = f" {message.metadata}" if message.metadata else ""
-                return f"{self._expression(message.expr, names_count=False)} AS {names}{extra}"
+                return f"{of} AS {', '.join(map(_identifier, message.name))}{extra}"
             case "ExpressionString":
                 tokens = sql_tokens(self.values.in_text(message.expression))
                 self._functions(tokens)
@@ -248,7 +252,7 @@ class _ConnectWalk:
     def _python(self, function: object) -> str:
         self.has_functions = True
         try:
-            return value_text(function)
+            return value_text(function, self.values.own)
         except (UnknownValueError, RecursionError) as error:
             name = getattr(function, "__name__", type(function).__name__)
             self.unknown.append(f"the Python function {name}: {error}")

@@ -1,7 +1,7 @@
 """Functions and values of Python as text that is the same in every process: by what they do, not where they are.
 
 A function counts by its bytecode, constants, names, defaults and closure, and by those of its own project's functions
-that it uses. What belongs to Python or to an installed package counts by its name.
+that it uses. What belongs to Python or to another installed package counts by its name.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ import operator
 import sys
 import sysconfig
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), range)
-_INSTALLED = tuple(
-    {path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name)) is not None}
-)
+_INSTALLED = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"))
 _MOST_OBJECTS = 20_000
 _LONG, _SHOWN = 200, 40
 _KINDS = (
@@ -39,8 +37,10 @@ class UnknownValueError(ValueError):
     """A value has no text that is the same in every process."""
 
 
-def value_text(value: object) -> str:
+def value_text(value: object, own: Container[str] = ()) -> str:
     """The text of a value, or of a function with what it uses; long ones as a digest.
+
+    ``own`` are the packages of the project itself: their code counts even if they are installed.
 
     Raises:
         UnknownValueError: it holds an object of an unknown kind.
@@ -53,20 +53,21 @@ def value_text(value: object) -> str:
         >>> value_text(lambda v: v + 1) == value_text(lambda v: v + 2)
         False
     """
-    return _Values().text(value)
+    return _Values(own).text(value)
 
 
 @dataclass
 class _Values:
     """One walk over a value. An object inside itself is called by how far it is above."""
 
+    own: Container[str]
     done: dict[int, str] = field(default_factory=dict)
     above: list[int] = field(default_factory=list)
     kept: list[object] = field(default_factory=list)
 
     def text(self, value: object) -> str:
         if isinstance(value, enum.Enum):
-            return f"{_name(type(value))}.{value.name}"
+            return f"{self._name(type(value))}.{value.name}={self.text(value.value)}"
         if type(value) in _PLAIN:
             return shortened(repr(value))
         if id(value) in self.above:
@@ -104,13 +105,13 @@ class _Values:
             case type():
                 return self._class(value)
             case types.BuiltinFunctionType() | types.MethodDescriptorType() | types.WrapperDescriptorType():
-                return _name(value)
+                return self._name(value)
             case _:
                 return self._instance(value)
 
     def _function(self, function: types.FunctionType) -> str:
-        if _is_installed(function.__code__.co_filename, function.__module__):
-            return _name(function)
+        if self._is_foreign(function.__code__.co_filename, function.__module__):
+            return self._name(function)
         code = self._code(function.__code__, function.__globals__)
         parts = [
             function.__defaults__,
@@ -120,16 +121,15 @@ class _Values:
         return f"function({code}, {', '.join(self.text(part) for part in parts if part)})"
 
     def _class(self, kind: type) -> str:
-        name = _name(kind)
-        if _is_installed(_file_of(kind.__module__), kind.__module__):
-            return name
+        if self._is_foreign(_file_of(kind.__module__), kind.__module__):
+            return self._name(kind)
         own = {
             key: each
             for key, each in vars(kind).items()
             if isinstance(each, types.FunctionType | staticmethod | classmethod | property)
             or not (key.startswith(("__", "_abc_")) or isinstance(each, types.MemberDescriptorType))
         }
-        return f"class {name}({self.text(list(kind.__bases__))}, {self.text(own)})"
+        return f"class {kind.__qualname__}({self.text(list(kind.__bases__))}, {self.text(own)})"
 
     def _instance(self, value: object) -> str:
         """An object as it would be pickled: how it is made, of what, and its state."""
@@ -137,13 +137,29 @@ class _Values:
             reduce = copyreg.dispatch_table.get(type(value))
             made: Any = reduce(value) if reduce else value.__reduce_ex__(4)
         except Exception as error:
-            kind = f"it refers to an object of type {_name(type(value))}"
+            kind = f"it refers to an object of type {self._name(type(value))}"
             raise UnknownValueError(kind) from error
         if isinstance(made, str):
             return f"{type(value).__module__}.{made}"
         made_by, arguments, *rest = made
         given = [list(each) if isinstance(each, Iterator) else each for each in rest if each is not None]
-        return f"{_name(type(value))}({self.text(made_by)}, {self.text(list(arguments))}, {self.text(given)})"
+        return f"{self._name(type(value))}({self.text(made_by)}, {self.text(list(arguments))}, {self.text(given)})"
+
+    def _is_foreign(self, file: str | None, module: str | None) -> bool:
+        """Whether what is defined there is a part of Python or of another package, and not of the project."""
+        top = (module or "").partition(".")[0]
+        if top == "__main__" or top in self.own:
+            return False
+        return top in sys.stdlib_module_names or any(each in str(file) for each in _INSTALLED)
+
+    def _is_foreign_module(self, module: types.ModuleType) -> bool:
+        return self._is_foreign(getattr(module, "__file__", None), module.__name__)
+
+    def _name(self, value: Any) -> str:  # noqa: ANN401  # anything with a name
+        """The name of what is foreign; the project may move its own to another module."""
+        module = getattr(value, "__module__", None) or builtins.__name__
+        name = getattr(value, "__qualname__", type(value).__qualname__)
+        return f"{module}.{name}" if self._is_foreign(_file_of(module), module) else str(name)
 
     def _code(self, code: types.CodeType, names: Mapping[str, Any]) -> str:
         """Its instructions without lines; a global name stands for what it means."""
@@ -151,7 +167,8 @@ class _Values:
         places = {each.offset: place for place, each in enumerate(kept)}
         shown = "; ".join(self._instruction(each, places, names) for each in kept)
         used = [names[name] for name in _names_of(code) if isinstance(names.get(name), types.ModuleType)]
-        reached = sorted(_reached(code, [*used, *_imported(code, names)]), key=operator.itemgetter(0))
+        modules = [each for each in [*used, *_imported(code, names)] if not self._is_foreign_module(each)]
+        reached = sorted(_reached(code, modules), key=operator.itemgetter(0))
         own = ", ".join(f"{name}={self.text(each)}" for name, each in reached)
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _KINDS)
         return f"code({counts}; {shown}; {own}; {code.co_exceptiontable!r})"
@@ -192,9 +209,8 @@ def _reached(code: types.CodeType, modules: Iterable[types.ModuleType]) -> Itera
     """What a function may take from its own project's ``modules``: whatever they have by a name that it uses."""
     used = _names_of(code)
     for module in modules:
-        if not _is_installed(getattr(module, "__file__", None), module.__name__):
-            found = ((name, getattr(module, name)) for name in used if hasattr(module, name))
-            yield from ((f"{module.__name__}.{name}", each) for name, each in found if each is not module)
+        found = ((name, getattr(module, name)) for name in used if hasattr(module, name))
+        yield from ((f"{module.__name__}.{name}", each) for name, each in found if each is not module)
 
 
 def shortened(text: str) -> str:
@@ -211,16 +227,3 @@ def _content(cell: Any) -> object:  # noqa: ANN401  # what closures hold
 
 def _file_of(module: str) -> str | None:
     return getattr(sys.modules.get(module), "__file__", None)
-
-
-def _is_installed(file: str | None, module: str | None) -> bool:
-    """Whether what is defined there is a part of Python or of an installed package, and not of a project's own code."""
-    top = (module or "").partition(".")[0]
-    if top in sys.stdlib_module_names and top != "__main__":
-        return True
-    return bool(file) and str(file).startswith(_INSTALLED) and top != "__main__"
-
-
-def _name(value: Any) -> str:  # noqa: ANN401  # anything with a name
-    module = getattr(value, "__module__", None) or getattr(builtins, "__name__", "")
-    return f"{module}.{getattr(value, '__qualname__', type(value).__qualname__)}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import importlib
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +17,13 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 from pyspark.sql.types import LongType
 
-from dagster_ips.core.plan_version import PlanVersion
+from dagster_ips.core.plan_version import PlanVersion, is_other_code, with_plan
 from dagster_ips.core.ranges import ChangeRange, RangeKind, Told
 from dagster_ips.core.run_values import RunValues
 from dagster_ips.local_spark.connect_server import ConnectServer
 from dagster_ips.spark.plan_reading import plan_version
 from dagster_ips.spark.plans import marked
+from dagster_ips.spark.python_code import value_text
 from tests.support import some_functions
 
 Compute = Callable[[DataFrame], DataFrame]
@@ -141,6 +144,10 @@ OTHER: dict[str, tuple[Compute, Compute]] = {
         lambda rows: rows.select(F.rank().over(Window.partitionBy("k").orderBy("id")).alias("x")),
         lambda rows: rows.select(F.rank().over(Window.partitionBy("k").orderBy(F.desc("id"))).alias("x")),
     ),
+    "a function instead of an expression": (
+        lambda rows: rows.selectExpr("id AS x"),
+        lambda rows: by_udf(rows, lambda v: v),
+    ),
     "a function's constant": (lambda rows: by_udf(rows, lambda v: v * 2), lambda rows: by_udf(rows, lambda v: v * 3)),
     "a function's closure": (lambda rows: by_udf(rows, times(2)), lambda rows: by_udf(rows, times(3))),
     "a function's default": (
@@ -259,8 +266,11 @@ SAME: dict[str, tuple[Compute, Compute]] = {
 
 
 def test_what_computes_something_else_has_another_version(runs: Runs) -> None:
-    wrong = [how for how, (one, other) in OTHER.items() if runs.version(one).lines == runs.version(other).lines]
-    assert wrong == []
+    def are_told_apart(one: Compute, other: Compute) -> bool:
+        codes = [with_plan(None, runs.version(each)) for each in (one, other)]
+        return is_other_code(codes[0] or "", codes[1])
+
+    assert [how for how, both in OTHER.items() if not are_told_apart(*both)] == []
 
 
 def test_what_computes_the_same_has_the_same_version(runs: Runs) -> None:
@@ -315,6 +325,26 @@ def test_what_cannot_be_read_is_said(runs: Runs) -> None:
     assert runs.version(lambda rows: by_udf(rows, times(2))).unknown == ()
     (said,) = runs.version(lambda rows: by_udf(rows, locked)).unknown
     assert said == "the Python function locked: it refers to an object of type _thread.lock"
+
+
+def test_an_installed_package_counts_by_its_names_unless_it_is_the_project_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def made(factor: int) -> Callable[[int], int]:
+        (folder / "scores_of_a_test.py").write_text(f"def score(value):\n    return value * {factor}\n")
+        monkeypatch.delitem(sys.modules, "scores_of_a_test", raising=False)
+        importlib.invalidate_caches()
+        return importlib.import_module("scores_of_a_test").score
+
+    one, other = made(2), made(33)
+    assert value_text(one) == value_text(other) == "scores_of_a_test.score"
+    own = {"scores_of_a_test"}
+    assert value_text(one, own) != value_text(other, own)
 
 
 IN_A_PROCESS = """

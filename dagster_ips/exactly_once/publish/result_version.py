@@ -16,21 +16,25 @@ if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame
 
 
-def result_version(
+def result_version(  # noqa: PLR0913  # all are independent
     frame: DataFrame,
     inputs: Sequence[InputChange],
     *,
     lookups: Mapping[str, DataFrame],
     keys: Sequence[tuple[Bound, str]] = (),
+    own: str | None = None,
     shares_views: bool = False,
 ) -> PlanVersion:
     """The version of the plan of ``frame``, which an asset made of ``inputs`` and ``lookups``; runs no job.
 
     ``lookups`` are frames of whole tables, by table. ``keys`` are values that say which partitions the run computes.
-    ``shares_views`` is as in ``provenance``.
+    ``own`` is the module of the asset's function. ``shares_views`` is as in ``provenance``.
     """
     leaves = {taken.mark: taken.in_code(change.upstream) for change in inputs for taken in change.taken if taken.mark}
-    values = RunValues.of_all([*(change.given for change in inputs), RunValues(leaves, bounds=tuple(keys))])
+    packages = frozenset([own.partition(".")[0]] if own else [])
+    values = RunValues.of_all(
+        [*(change.given for change in inputs), RunValues(leaves, bounds=tuple(keys), own=packages)]
+    )
     found = plan_version(frame, values, {f"rows of {table}": found for table, found in lookups.items()})
     shown = "\n".join(found.lines)
     unseen = [] if shares_views else [leaf for leaf in dict.fromkeys(leaves.values()) if f"«{leaf}»" not in shown]

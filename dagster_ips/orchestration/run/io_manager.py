@@ -197,6 +197,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
                 inputs,
                 lookups=self._tries.of(step).lookups,
                 keys=_partition_values(context),
+                own=_module_of(running),
                 shares_views=shares_views,
             )
         with runs.writing(captured, table):
@@ -458,6 +459,13 @@ def _partitions_read(
     name = context.asset_key.to_user_string()
     keys, instance = context.asset_partition_keys, context.step_context.instance
     return rows_of_keys(upstream, context.asset_partitions_def, keys, metadata, instance, asset=name)
+
+
+def _module_of(running: dg.AssetExecutionContext | None) -> str | None:
+    """The module of the asset's function, if it has one."""
+    node: Any = running.assets_def.node_def if running else None
+    function = getattr(getattr(node, "compute_fn", None), "decorated_fn", None)
+    return getattr(function, "__module__", None)
 
 
 def _partition_values(context: dg.OutputContext) -> list[tuple[Bound, str]]:
