@@ -40,6 +40,14 @@ class Interval:
     abandoned: tuple[Snapshot, ...] = ()
 
     @property
+    def lost(self) -> tuple[Snapshot, ...]:
+        """The abandoned snapshots, without the oldest ones if these changed no row: all rows up to them are there."""
+        lost = list(self.abandoned)
+        while lost and lost[-1].keeps_rows:
+            lost.pop()
+        return tuple(lost)
+
+    @property
     def is_append_only(self) -> bool:
         """Whether every file that was consumed is still there."""
         return not self.abandoned and all(snapshot.only_adds for snapshot in self.snapshots)

@@ -209,3 +209,20 @@ def test_a_launch_that_is_given_up_because_a_table_kept_changing_leaves_nothing_
     assert "kept changing" in stages.refuses("launch", plan, "--yes", *staged)
     assert tags(stages, plan) == {}
     assert not any("ips-staged" in ref for table in stages.TABLES for ref in stages.lake.branches(table))
+
+
+def test_two_launches_of_one_plan_at_once_launch_it_once(stages: ThreeStages, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages.begin()
+    stages.deploy(bug=False)
+    plan = stages.plan("day", *FIXED)
+    add, said = stages.instance.add_backfill, list[str]()
+
+    def add_after_another(backfill: object) -> None:
+        monkeypatch.setattr(dg.DagsterInstance, "add_backfill", lambda _, found: add(found))
+        said.append(stages.says("launch", plan, "--yes"))
+        add(backfill)  # type: ignore[arg-type]  # Dagster's
+
+    monkeypatch.setattr(dg.DagsterInstance, "add_backfill", lambda _, found: add_after_another(found))
+    said.append(stages.says("launch", plan, "--yes"))
+    assert all("is launched" in each for each in said)
+    assert (len(said), stages.told("status", plan)["status"]) == (2, "REQUESTED")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.division import divided, with_losses
@@ -211,13 +211,23 @@ def with_rows_read(
     beyond = {key: to for key, to in read.items() if to is None or not reaches(scanned, to)}
     later = {key: to for key, to in beyond.items() if to and source.predates(to)}
     gone = (to.snapshot_id for key, to in beyond.items() if to and key not in later)
-    abandoned = {snapshot_id for snapshot_id in gone if not ancestry.find(snapshot_id)}
+    abandoned = {snapshot_id for snapshot_id in gone if _is_lost(snapshot_id, source, ancestry)}
     loses_rows = _loses_rows(line, scanned, source, tracked.ref)
     unseen = [key for key, to in beyond.items() if loses_rows or to is None or to.snapshot_id in abandoned]
     line = line.with_read_beyond(taken_by_any(slicing, unseen), scanned, abandoned=abandoned)
     for key, to in later.items():
         line = line.with_read_beyond(slicing.taken_by(key), scanned, to=to)
     return line
+
+
+def _is_lost(snapshot_id: int, source: TableMetadata, ancestry: Ancestry) -> bool:
+    """Whether a snapshot may have had rows that its closest ancestor in the history lacks."""
+    for snapshot in Ancestry.of(source.snapshots, snapshot_id).snapshots:
+        if ancestry.find(snapshot.snapshot_id):
+            return False
+        if not snapshot.keeps_rows:
+            return True
+    return True
 
 
 def _loses_rows(line: LineState, scanned: Watermark, source: TableMetadata, ref: str) -> bool:
@@ -284,7 +294,7 @@ class _Looking:
             return self.with_strays(line, self._live.values())
         live = {file.path for file in (*changes.added, *changes.hidden)}
         changed = self.files.read(changes.touched, live=live)
-        abandoned = [snapshot.snapshot_id for snapshot in found.abandoned]
+        abandoned = [snapshot.snapshot_id for snapshot in found.lost]
         only_adds = not abandoned and all(snapshot.only_adds for snapshot in found.snapshots)
         line = line.looked_at(now, changed, abandoned=abandoned)
         return self.with_strays(line, (*changes.added, *changes.hidden), are_there=only_adds)

@@ -139,7 +139,7 @@ def _since(
 
 
 def _is_rollback(found: Interval | Break) -> bool:
-    return found is Break.ROLLED_BACK or (isinstance(found, Interval) and bool(found.abandoned))
+    return found is Break.ROLLED_BACK or (isinstance(found, Interval) and bool(found.lost))
 
 
 def interval_of(storage: Storage, source: TableMetadata, committed: Watermark, ancestry: Ancestry) -> Interval | Break:

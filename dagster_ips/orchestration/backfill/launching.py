@@ -73,22 +73,8 @@ class BackfillLauncher:
     def _launched(
         self, plan: BackfillPlan, who: str, *, although_moved: bool, now_ms: int, is_staged: bool
     ) -> LaunchedBackfill:
-        store, instance = self.lineage.store, self.lineage.instance
-        known = store.get_backfill(plan.id)
-        dagsters = instance.get_backfill(plan.id)
-        if isinstance(known, LaunchedBackfill) and dagsters is not None:
-            if known.plan != plan:
-                problem = "it has already been launched, with another plan than this file has. Nothing was launched."
-                remedy = (
-                    f"To compute something else, plan again: dagster-ips backfill plan {shlex.quote(plan.root.asset)}"
-                )
-                raise BackfillError(backfill=plan.id, problem=problem, remedy=remedy)
-            if known.is_staged != is_staged:
-                problem = f"it has already been launched, {'staged' if known.is_staged else 'live'}."
-                remedy = f"To see how far it is: dagster-ips backfill status {plan.id}"
-                raise BackfillError(backfill=plan.id, problem=problem, remedy=remedy)
-            if (ended := self._ended(known, backfill_status(dagsters))) is not None:
-                raise BackfillError(plan.id, *ended)
+        instance = self.lineage.instance
+        if (known := self._already(plan, is_staged=is_staged)) is not None:
             return known
         with knowing_partitions(instance):
             self._require_true(plan, although_moved=although_moved)
@@ -105,11 +91,37 @@ class BackfillLauncher:
                 self.drop_branches(plan)
                 self.release(plan)
                 raise
+            if (known := self._already(plan, is_staged=is_staged)) is not None:
+                return known
             with effect(Effect.RECORD_BACKFILL):
-                store.set_backfill(launched)
-            with effect(Effect.LAUNCH_BACKFILL):
-                instance.add_backfill(self._requested(launched, subsets))
+                self.lineage.store.set_backfill(launched)
+            try:
+                with effect(Effect.LAUNCH_BACKFILL):
+                    instance.add_backfill(self._requested(launched, subsets))
+            except Exception:
+                # Another launch of the plan may have come first: Dagster has one backfill of an id.
+                if (known := self._already(plan, is_staged=is_staged)) is None:
+                    raise
+                return known
         return launched
+
+    def _already(self, plan: BackfillPlan, *, is_staged: bool) -> LaunchedBackfill | None:
+        """The record of the plan's launch, if Dagster has the backfill."""
+        known = self.lineage.store.get_backfill(plan.id)
+        dagsters = self.lineage.instance.get_backfill(plan.id)
+        if not isinstance(known, LaunchedBackfill) or dagsters is None:
+            return None
+        if known.plan != plan:
+            problem = "it has already been launched, with another plan than this file has. Nothing was launched."
+            remedy = f"To compute something else, plan again: dagster-ips backfill plan {shlex.quote(plan.root.asset)}"
+            raise BackfillError(backfill=plan.id, problem=problem, remedy=remedy)
+        if known.is_staged != is_staged:
+            problem = f"it has already been launched, {'staged' if known.is_staged else 'live'}."
+            remedy = f"To see how far it is: dagster-ips backfill status {plan.id}"
+            raise BackfillError(backfill=plan.id, problem=problem, remedy=remedy)
+        if (ended := self._ended(known, backfill_status(dagsters))) is not None:
+            raise BackfillError(plan.id, *ended)
+        return known
 
     def _ended(self, known: LaunchedBackfill, status: str) -> tuple[str, str] | None:
         """Why a launched backfill doesn't go on, and what to do; None if it goes on, or has done all of its work."""

@@ -86,13 +86,17 @@ class StagedBackfill:
 
     def summary(self) -> str:
         """A sentence on whether, and how far, it is published."""
-        of = _by_standing(self.tables())
+        tables = self.tables()
+        of = _by_standing(tables)
         left = [*of[BranchStanding.STAGED], *of[BranchStanding.MOVED]]
-        if of[BranchStanding.PUBLISHED] and left:
-            done = ", ".join(of[BranchStanding.PUBLISHED])
+        is_open = bool(left) or any(map(self._has_branch, tables))  # Branches are dropped last.
+        if of[BranchStanding.PUBLISHED] and is_open:
+            done, missing = ", ".join(of[BranchStanding.PUBLISHED]), "but that isn't recorded yet"
+            if left:
+                missing = f"{', '.join(left)} isn't"
             return (
-                f"Publishing is incomplete: {done} is published, {', '.join(left)} isn't. To continue: dagster-ips "
-                f"backfill publish {self.plan.id}"
+                f"Publishing is incomplete: {done} is published, {missing}. "
+                f"To continue: dagster-ips backfill publish {self.plan.id}"
             )
         if of[BranchStanding.PUBLISHED] and of[BranchStanding.GONE]:
             done, rest = (", ".join(of[each]) for each in (BranchStanding.PUBLISHED, BranchStanding.GONE))

@@ -613,3 +613,22 @@ def test_rows_that_a_run_captured_between_two_rollbacks_are_refused_like_others_
     with pytest.raises(SourceRolledBackError):
         plays.capture(plays.tracked(REGIONS, "region"), "eu")
     assert plays.capture(plays.tracked(REGIONS, "region"), "us").files.changes.row_count == 1
+
+
+def test_a_rollback_of_snapshots_that_changed_no_row_makes_no_partition_pending(plays: PlaysWithTarget) -> None:
+    plays.create(BY_REGION)
+    plays.append([{"region": "eu", "number": 1}, {"region": "us", "number": 2}])
+    plays.follow(REGIONS, "region")
+    plays.append([{"region": "us", "number": 3}, {"region": "eu", "number": 4}])
+    table = plays.lake.client.load_table(TABLE)
+    before = table.current_snapshot()
+    assert before
+    table.append(table.scan().to_arrow().slice(0, 0))
+    plays.run(REGIONS, "region", "us", "eu")
+    assert plays.pending(REGIONS, "region") == set()
+    plays.lake.client.load_table(TABLE).manage_snapshots().rollback_to_snapshot(before.snapshot_id).commit()
+    assert plays.pending(REGIONS, "region") == set()
+    plays.append([{"region": "us", "number": 5}])
+    assert plays.pending(REGIONS, "region") == {"us"}
+    changes = plays.capture(plays.tracked(REGIONS, "region"), "us").files.changes
+    assert (changes.row_count, changes.removed, changes.hidden) == (1, (), ())
