@@ -39,8 +39,8 @@ def view_after(lake: Lake, statements: Sequence[str], *, partitioned_by: str) ->
     return captured()
 
 
-def joins(frame: DataFrame) -> int:
-    return frame._explain_string(extended=True).partition("== Physical Plan ==")[2].count("Join")
+def has_join(frame: DataFrame) -> bool:
+    return frame._explain_string(extended=True).partition("== Physical Plan ==")[2].count("Join") > 0
 
 
 def ids(frame: DataFrame) -> Counter[int]:
@@ -68,24 +68,24 @@ LATE = "INSERT INTO {} VALUES (7, 'x', 'a'), (8, NULL, 'd')"
 
 
 @pytest.mark.parametrize(
-    ("statements", "by", "keys", "most_joins"),
+    ("statements", "by", "keys", "is_joined"),
     [
-        ([NEW], "day", ["day", "k"], 0),
-        ([NEW, LATE], "day", ["day", "k"], 1),
-        ([NEW, "DELETE FROM {} WHERE id = 5"], "day", ["day", "k"], 1),
-        (["DELETE FROM {} WHERE day = 'y'", "INSERT INTO {} VALUES (9, 'y', 'b')"], "day", ["day", "k"], 1),
-        ([NEW, "UPDATE {} SET k = 'a' WHERE id = 2"], "day", ["day", "k"], 1),
-        ([NEW], "day", ["k"], 1),
-        ([NEW, LATE], "bucket(2, day)", ["day", "k"], 1),
-        (["INSERT INTO {} VALUES (5, 'z', 'a'), (7, 'z', 'd')"], "day, k", ["k", "day"], 0),
-        (["INSERT INTO {} VALUES (5, 'z', 'a'), (7, 'x', 'c')"], "day, k", ["k", "day"], 1),
+        ([NEW], "day", ["day", "k"], False),
+        ([NEW, LATE], "day", ["day", "k"], True),
+        ([NEW, "DELETE FROM {} WHERE id = 5"], "day", ["day", "k"], True),
+        (["DELETE FROM {} WHERE day = 'y'", "INSERT INTO {} VALUES (9, 'y', 'b')"], "day", ["day", "k"], True),
+        ([NEW, "UPDATE {} SET k = 'a' WHERE id = 2"], "day", ["day", "k"], True),
+        ([NEW], "day", ["k"], True),
+        ([NEW, LATE], "bucket(2, day)", ["day", "k"], True),
+        (["INSERT INTO {} VALUES (5, 'z', 'a'), (7, 'z', 'd')"], "day, k", ["k", "day"], False),
+        (["INSERT INTO {} VALUES (5, 'z', 'a'), (7, 'x', 'c')"], "day, k", ["k", "day"], True),
     ],
 )
 def test_affected_rows_of_new_and_of_older_partitions(
-    lake: Lake, statements: Sequence[str], by: str, keys: Sequence[str], most_joins: int
+    lake: Lake, statements: Sequence[str], by: str, keys: Sequence[str], is_joined: bool
 ) -> None:
     view = view_after(lake, statements, partitioned_by=by)
     found = view.affected(*keys)
     assert ids(found) == changed(lake, view, keys)
-    assert joins(found) <= most_joins
+    assert has_join(found) == is_joined
     view.release()
