@@ -134,7 +134,7 @@ def on_commands(
     client: Any = getattr(session, "_client", None)
     if client is None:
         return False
-    execute, register, register_table = client.execute_command, client.register_udf, client.register_udtf
+    execute, define, define_table = client.execute_command, client.register_udf, client.register_udtf
 
     def execute_command(command: Any, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # PySpark's own classes
         result = execute(command, *arguments, **options)
@@ -142,12 +142,12 @@ def on_commands(
         return result
 
     def register_udf(function: Any, return_type: Any, name: str | None = None, *rest: Any, **options: Any) -> str:  # noqa: ANN401  # as above
-        made = register(function, return_type, name, *rest, **options)
+        made = define(function, return_type, name, *rest, **options)
         hear_function(made, function)
         return str(made)
 
     def register_udtf(function: Any, return_type: Any, name: str, *rest: Any, **options: Any) -> str:  # noqa: ANN401  # as above
-        made = register_table(function, return_type, name, *rest, **options)
+        made = define_table(function, return_type, name, *rest, **options)
         hear_function(made, function)
         return str(made)
 

@@ -82,7 +82,7 @@ LATE = "INSERT INTO {} VALUES (7, 'x', 'a'), (8, NULL, 'd')"
     ],
 )
 def test_affected_rows_of_new_and_of_older_partitions(
-    lake: Lake, statements: Sequence[str], by: str, keys: Sequence[str], is_joined: bool
+    lake: Lake, statements: Sequence[str], by: str, keys: Sequence[str], *, is_joined: bool
 ) -> None:
     view = view_after(lake, statements, partitioned_by=by)
     found = view.affected(*keys)

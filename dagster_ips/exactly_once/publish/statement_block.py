@@ -132,7 +132,7 @@ class Block:
             append_rows(nothing, sealed, dedup_on=(), partition_columns=())
         return self.check()
 
-    def drop(self) -> None:
+    def drop_branches(self) -> None:
         """Try to drop the block's branches."""
         for branch in filter(None, (self.sealed, self.branch)):
             self.publisher.drop_branch(branch)
@@ -161,7 +161,7 @@ class Block:
                 (self.sealed or self.branch).fast_forward(self.publisher.session, onto="main")
         except Exception as error:  # noqa: BLE001  # whatever it is, main's own history shows what took effect
             if self._load().ancestry().find(seal) is None:
-                self.drop()
+                self.drop_branches()
                 self._fail(f"it could not become the table's main ({type(error).__name__})")
 
     def written(self, now: TableMetadata) -> tuple[Snapshot, ...]:
@@ -241,7 +241,7 @@ def block(
             seal = sealed.head_snapshot_id(opened.ref)
             opened.announce(captures, sealed)
     except BaseException as error:
-        opened.drop()
+        opened.drop_branches()
         if isinstance(error, Exception) and not isinstance(error, PublishError | DirectWriteError):
             opened.require_nothing_written_directly()
         raise
@@ -253,4 +253,4 @@ def block(
     published = publisher.catalog.load(table, asset=consumer)
     publisher.commit(captures, published)
     opened.publication = Publication(published, opened.written(published) if seal is not None else ())
-    opened.drop()
+    opened.drop_branches()

@@ -143,7 +143,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         if not context.has_input_name:
             return self._outside_of_runs(context)
         with _logged(context):
-            return self._loaded(context)
+            return self._as_annotated(context)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:  # noqa: ANN401  # whatever the asset returned
         """Write, publish, commit.
@@ -154,7 +154,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         with _logged(context):
             self._handle(context, obj)
 
-    def _loaded(self, context: dg.InputContext) -> Any:  # noqa: ANN401  # see load_input
+    def _as_annotated(self, context: dg.InputContext) -> Any:  # noqa: ANN401  # see load_input
         metadata = metadata_by_key(context.step_context)
         if INCREMENTAL not in (context.definition_metadata or {}) or asset_context() is None:
             return self._whole_table(context, metadata)
