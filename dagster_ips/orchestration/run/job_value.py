@@ -44,12 +44,13 @@ def job_value(
 
 
 def _input(view: RunView, catalog: str) -> dict[str, Any]:
-    known = parameters(view.captured, catalog)
-    partitions = view.reported_partitions
+    known, partitions = parameters(view.captured, catalog), view.reported_partitions
+    texts = {frame.value: view.sql_of(frame) for frame in (Frame.ADDED, Frame.REMOVED, Frame.SOURCE)}
     return {
         **known,
-        "icdc_table": known["icdc_table"] or None,
-        **{frame.value: view.sql_of(frame) for frame in (Frame.ADDED, Frame.REMOVED, Frame.SOURCE)},
+        **texts,
+        # Not if rows have to be compared, or columns read in another way, to get the added ones.
+        "icdc_table": known["icdc_table"] if known["icdc_table"] == texts[Frame.ADDED] else None,
         "partitions": None
         if partitions is None
         else [{name: None if value is None else str(value) for name, value in each.items()} for each in partitions],
