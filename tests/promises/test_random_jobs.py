@@ -122,7 +122,11 @@ def change(lake: Lake, chance: random.Random) -> str:
     }
     name = chance.choices([*statements], [6, 3, 3, 1, 1, 2, 1, 2, 1])[0]
     if name == "append":
-        lake.append(events([chance.randint(0, 60) for _ in range(chance.randint(1, 6))], day=chance.randint(0, 2)))
+        rows = events([chance.randint(0, 60) for _ in range(chance.randint(1, 6))], day=chance.randint(0, 2))
+        values = ", ".join(
+            f"({number}, DATE '{day}', '{account}', {seconds})" for number, day, account, seconds in rows
+        )
+        lake.sql(f"INSERT INTO {SOURCE} VALUES {values}")  # PyIceberg can't write format version 3.
         return name
     settings = ", ".join(f"'write.{each}.mode' = '{mode}'" for each in ("delete", "update", "merge"))
     lake.sql(f"ALTER TABLE {SOURCE} SET TBLPROPERTIES ({settings})")
