@@ -37,7 +37,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
     tables = Tables(tmp_path / "lake")
     tables.create("playback")
     tables.append([*events(range(3)), *events(range(10, 13), day=1)])
-    monkeypatch.setattr(io_manager, "current_rows", lambda *_: Frame())
+    monkeypatch.setattr(io_manager, "current_rows", lambda *_, **__: Frame())
     monkeypatch.setattr(io_manager.IcdcIOManager, "_session", lambda *_: None)
     return tables
 
@@ -112,7 +112,7 @@ def test_a_run_knows_in_which_rows_of_a_table_it_looked_up(
 def test_a_proof_of_an_asset_without_partitions_reads_the_rows_that_a_run_reads(
     tables: Tables, instance: dg.DagsterInstance, mapping: dg.PartitionMapping | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recompute_asset, "current_rows", lambda *_: Frame())
+    monkeypatch.setattr(recompute_asset, "current_rows", lambda *_, **__: Frame())
     plays, playback = (
         ips.iceberg_asset(name, table="media.playback", partitions_def=DAYS, metadata={"partition_expr": "event_date"})
         for name in ("plays", "playback")
