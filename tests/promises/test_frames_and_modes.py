@@ -278,7 +278,7 @@ def test_keys_that_are_few_by_metadata_are_broadcast_so_that_the_source_is_not_s
 ) -> None:
     key, most, threshold_of_user = case
     monkeypatch.setattr("dagster_ips.view._MOST_BROADCAST", most)  # of int columns
-    monkeypatch.setattr("dagster_ips.view.OF_ANY_WIDTH", 1)
+    monkeypatch.setattr("dagster_ips.view.OF_ANY_WIDTH", 0)
     plans = []
 
     @dg.asset(name="out", ins={"a": ips.incremental("one")}, metadata=ips.merge(on=[key]) | ips.table("media.out"))

@@ -301,18 +301,17 @@ class IcdcIOManager(dg.ConfigurableIOManager):
         table = table_of(context.asset_key, metadata.get(context.asset_key, {}), self.default_namespace)
         found = lake.load(table, asset=_reader(context))
         rows = _partitions_read(context, metadata.get(context.asset_key, {}), found)
+        frame = current_rows(self._session(lake), lake.name, found, storage=lake.storage)
+        frame = frame if rows is None else frame.where(rows)
         if (running := asset_context()) is not None:
-            read = self._tries.of(context.step_context).looked_up
-            read[f"{lake.name}.{table}"] = LookedUp(found, rows)
+            this, name = self._tries.of(context.step_context), f"{lake.name}.{table}"
+            this.looked_up[name] = LookedUp(found, rows)
+            this.lookups[name] = frame
             follow_head(running, found)
             record_input(context.step_context, context.asset_key, TableRead(found, found.ancestry().head, lake.storage))
         # Dagster doesn't accept input metadata for several partitions.
         if not context.has_asset_partitions or len(context.asset_partition_keys) == 1:
             context.add_input_metadata({"snapshot": dg.MetadataValue.text(str(found.head_snapshot_id()))})
-        frame = current_rows(self._session(lake), lake.name, found, storage=lake.storage)
-        frame = frame if rows is None else frame.where(rows)
-        if running is not None:
-            self._tries.of(context.step_context).lookups[f"{lake.name}.{table}"] = frame
         return frame
 
     def _outside_of_runs(self, context: dg.InputContext) -> "DataFrame":
