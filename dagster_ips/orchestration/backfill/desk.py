@@ -65,7 +65,7 @@ class BackfillDesk:
             within = definition.get_partition_keys_in_range(dg.PartitionKeyRange(first, last)) if are_there else ()
         if not within:
             problem = f"{asset} has no partitions from {first} to {last}."
-            if are_there:
+            if are_there and not isinstance(definition, dg.MultiPartitionsDefinition):
                 problem = f"{first} comes after {last}, so there is nothing from the one to the other."
                 raise InstanceError(problem=problem, remedy=f"Swap them: {last}...{first}")
             raise InstanceError(
