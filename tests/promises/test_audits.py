@@ -1,6 +1,5 @@
 """Rows that fail an audit are never visible: nothing is published or consumed, and the checks say why."""
 
-
 import dagster as dg
 import pytest
 from pyspark.sql import DataFrame
