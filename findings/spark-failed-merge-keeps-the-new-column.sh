@@ -51,5 +51,4 @@ diff - seen <<'SEEN' || { echo "changed: a failed MERGE leaves the schema as it 
 before: ['id', 'price']
 MERGE: [MERGE_CARDINALITY_VIOLATION]
 after: ['id', 'price', 'currency'] [(1, 10, None)]
-Sat Nov 28 23:18:52 UTC 2026
 SEEN

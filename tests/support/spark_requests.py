@@ -22,7 +22,7 @@ from pyspark.sql.connect.client.core import SparkConnectClient
 from dagster_ips.local_spark.connect_server import ConnectServer
 
 _LIBRARY = str(Path(__file__).parents[2] / "dagster_ips")
-_HELPERS = ("spark/frames.py", "spark/session.py", "spark/targets.py", "spark/writes/partition_filter.py")
+_HELPERS = ("_compat.py", "spark/frames.py", "spark/session.py", "spark/targets.py", "spark/writes/partition_filter.py")
 _SETTLE_SECONDS = 10
 
 

@@ -75,8 +75,7 @@ class Follower:
     """What is known about an asset's table. ``parts`` is what it must hold; None if that is unknown.
 
     ``problems`` are changes by others that a run may refuse, and ``own`` is what the table held before them.
-    ``is_behind``: the cursors may not know the last publication. ``is_accepted_by_cursor``: a run accepted changes of
-    others but published nothing, so only its cursor records that. ``ended`` counts the asset's runs, and ``since`` has
+    ``is_behind``: the cursors may not know the last publication. ``ended`` counts the asset's runs, and ``since`` has
     the kinds of steps since the last run. ``removed`` are the partitions that were deleted; their rows stay.
     """
 
@@ -87,7 +86,6 @@ class Follower:
     problems: set[str] = field(default_factory=set)
     own: Parts | None = None
     is_behind: bool = False
-    is_accepted_by_cursor: bool = False
     ended: int = 0
     since: set[str] = field(default_factory=set)
     partitions: list[str] = field(default_factory=list)
@@ -312,8 +310,6 @@ class Life:
         held = self._begun(follower, (), full=False, accept=head)
         if held is None or not self._ended(follower, held, full=False):
             follower.problems, follower.parts = problems, None
-        elif self._head(asset) == head:
-            follower.is_accepted_by_cursor = True
 
     def begin(self, *, asset: str, slot: str, keys: Sequence[str] = ()) -> None:
         """A run captures and then sleeps."""
@@ -449,8 +445,6 @@ class Life:
             return False
         is_others = was_consumed and (held.begun.mode is Mode.INCREMENTAL or self._head(follower.name) == before[0])
         self._succeeded(follower, held.begun, held.seen, is_others=is_others)
-        if self._head(follower.name) != before[0]:
-            follower.is_accepted_by_cursor = False
         return True
 
     def _by_dagster(self, follower: Follower, keys: tuple[str, ...], *, full: bool) -> bool:
@@ -580,8 +574,7 @@ class Life:
             case TargetChangedError():
                 return not full and "roll back" in follower.problems
             case ForeignWriteError():
-                is_forgotten = follower.is_accepted_by_cursor and follower.is_behind
-                return is_forgotten or any(each.startswith("foreign") for each in follower.problems)
+                return any(each.startswith("foreign") for each in follower.problems)
             case FrameColumnsError():
                 return follower.name in ("copied", "of_groups")
             case FragmentOverwriteError() if follower.name == "whole":
