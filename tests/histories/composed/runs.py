@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import uuid
 from collections.abc import Mapping, Sequence
@@ -248,8 +249,11 @@ class Assets:
         )
         publisher = self._publisher(begun)
         publisher = replace(publisher, properties={**publisher.properties, **code})
-        with block(publisher, table, begun.captures, consumer=name, check=lambda _: None) as written:
-            statements(OwnSql(self._consumers[name], begun.views, self.lake.session, written))
+        with (
+            block(publisher, table, begun.captures, consumer=name, check=lambda _: None) as written,
+            contextlib.ExitStack() as files,
+        ):
+            statements(OwnSql(self._consumers[name], begun.views, self.lake.session, written, files))
         return bool(written.publication and written.publication.snapshots)
 
     def _publisher(self, begun: Begun) -> Publisher:
