@@ -215,7 +215,7 @@ KINDS: Mapping[str, Kind] = {
     "partitions_affected": Kind(
         _reading(lambda up, f: f(up.affected("d")), lambda _: ips.overwrite_partitions(), ["d"])
     ),
-    "replace": Kind(_reading(lambda up, f: f(up.source), lambda _: ips.replace()), follows_edits=True),
+    "replace": Kind(_reading(lambda up, f: f(up.source), lambda _: ips.replace())),
     "combine": Kind(
         _reading(lambda up, f: f(up.weighted, "_weight"), lambda _: ips.combine(on=["k"], aggregates=_AGGREGATES)),
         _groups,
