@@ -128,18 +128,27 @@ class UnsupportedTableError(IpsError):
 
 @dataclass(eq=False)
 class UnreadableColumnError(IpsError):
-    """Spark can't read a table at all because of the type of one of its columns."""
+    """Spark can't read the rows of a table because of the type of a column, or of its name if ``type`` is None."""
 
     table: str
     column: str
-    type: str
+    type: str | None = None
 
     def __str__(self) -> str:
+        why, remedy = (
+            (
+                f"is of type {self.type}, which Spark doesn't have",
+                "Let whoever writes the table give that column another type, such as timestamp or long, or drop it.",
+            )
+            if self.type
+            else (
+                "has a name that Iceberg reserves for where a row lies",
+                f"Rename it: ALTER TABLE {self.table} RENAME COLUMN `{self.column}` TO another name.",
+            )
+        )
         return (
             f"{self.table}: Spark can't read the table, whichever columns the asset uses, because its column "
-            f"{self.column} is of type {self.type}, which Spark doesn't have. Nothing was captured and no state "
-            f"changed. Let whoever writes the table give that column another type, such as timestamp or long, or drop "
-            f"it."
+            f"{self.column} {why}. Nothing was captured and no state changed. {remedy}"
         )
 
 

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN_TO_SPARK = ("time", "timestamp_ns", "timestamptz_ns")
+_RESERVED = frozenset(
+    ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+)
+"""Names that a table's own column can have, but with which Iceberg (1.12) refuses to read it."""
 
 
 def require_readable_by_spark(table: TableMetadata) -> None:
-    """Fail if Spark can't read the table, even without the column of which it doesn't know the type.
+    """Fail if Spark can't read the table's columns: one has a type that it doesn't know, or a reserved name.
 
     Raises:
         UnreadableColumnError: the table has such a column.
@@ -31,6 +35,8 @@ def require_readable_by_spark(table: TableMetadata) -> None:
     for column in table.struct.fields:
         if unknown := [kind for kind in kinds_within(column.kind) if kind in _UNKNOWN_TO_SPARK]:
             raise UnreadableColumnError(table.table, column.name, unknown[0])
+        if column.name in _RESERVED:
+            raise UnreadableColumnError(table.table, column.name)
 
 
 def snapshot_rows(

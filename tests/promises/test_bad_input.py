@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StructType, TimeType
+from pyiceberg.types import LongType, NestedField, StringType, StructType, TimeType
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
@@ -406,15 +406,26 @@ def test_a_write_mode_for_changes_is_refused_without_an_incremental_input(
         check()
 
 
-@pytest.mark.parametrize("is_incremental", mostly_slow([True, False]))
-def test_a_column_that_spark_has_no_type_for_is_named_even_if_it_is_not_used(
-    lake: Lake,
-    instance: dg.DagsterInstance,
-    is_incremental: bool,  # noqa: FBT001
+NOON = NestedField(2, "at", StructType(NestedField(3, "noon", TimeType())))
+PLACE = NestedField(2, "_file", StringType())
+
+
+@pytest.mark.parametrize(
+    ("column", "is_incremental", "said"),
+    mostly_slow(
+        [
+            (NOON, True, "its column at is of type time"),
+            (PLACE, True, "its column _file has a name that Iceberg reserves"),
+            (NOON, False, "its column at is of type time"),
+        ],
+        quick=2,
+    ),
+)
+def test_a_column_that_spark_cannot_read_is_named_even_if_it_is_not_used(
+    lake: Lake, instance: dg.DagsterInstance, column: NestedField, *, is_incremental: bool, said: str
 ) -> None:
     lake.catalog.create_namespace("media")
-    at = NestedField(2, "at", StructType(NestedField(3, "noon", TimeType())))
-    lake.catalog.client.create_table("media.some", Schema(NestedField(1, "id", LongType()), at))
+    lake.catalog.client.create_table("media.some", Schema(NestedField(1, "id", LongType()), column))
 
     @dg.asset(ins={"some": ips.incremental()}, metadata=ips.append() | ips.table("media.changed"))
     def changed(some: ips.IcdcView) -> DataFrame:
@@ -430,5 +441,5 @@ def test_a_column_that_spark_has_no_type_for_is_named_even_if_it_is_not_used(
         materialize(pipeline(lake.folder, lake.spark_folder, source, asset), instance, asset.key.to_user_string())
     error = cause_of(raised)
     assert isinstance(error, UnreadableColumnError)
-    assert "its column at is of type time" in str(error)
+    assert said in str(error)
     assert not (is_incremental and lake.catalog.client.list_tables("ips"))
