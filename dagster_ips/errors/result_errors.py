@@ -339,6 +339,20 @@ class OutputTypeError(IpsError):
 
 
 @dataclass(eq=False)
+class LostCheckpointError(IpsError):
+    """What the asset returned reads a checkpoint that Spark Connect has dropped."""
+
+    asset: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.asset} returned a frame with a checkpoint that Spark has dropped already: over Spark Connect, "
+            f"localCheckpoint() and checkpoint() last no longer than the object that they return. Nothing was written "
+            f"and nothing was consumed. Use persist() instead, or leave it out: Spark computes the frame once or twice."
+        )
+
+
+@dataclass(eq=False)
 class LayoutError(IpsError):
     """A new table can't be laid out as ``table(...)`` declares; ``columns`` are the columns it would have."""
 

@@ -128,24 +128,27 @@ class UnsupportedTableError(IpsError):
 
 @dataclass(eq=False)
 class UnreadableColumnError(IpsError):
-    """Spark can't read the rows of a table because of the type of a column, or of its name if ``type`` is None."""
+    """Spark can't read the rows of a table because of the type of a column, or of its name if ``type`` is None.
+
+    ``other`` is a column whose name differs only in case.
+    """
 
     table: str
     column: str
     type: str | None = None
+    other: str | None = None
 
     def __str__(self) -> str:
-        why, remedy = (
-            (
-                f"is of type {self.type}, which Spark doesn't have",
-                "Let whoever writes the table give that column another type, such as timestamp or long, or drop it.",
+        remedy = f"Let whoever writes the table rename {self.column}."
+        if self.type:
+            why = f"is of type {self.type}, which Spark doesn't have"
+            remedy = (
+                "Let whoever writes the table give that column another type, such as timestamp or long, or drop it."
             )
-            if self.type
-            else (
-                "has a name that Iceberg reserves for where a row lies",
-                f"Rename it: ALTER TABLE {self.table} RENAME COLUMN `{self.column}` TO another name.",
-            )
-        )
+        elif self.other:
+            why = f"differs from {self.other} only in case, which Spark ignores"
+        else:
+            why = "has a name that Iceberg reserves for where a row lies"
         return (
             f"{self.table}: Spark can't read the table, whichever columns the asset uses, because its column "
             f"{self.column} {why}. Nothing was captured and no state changed. {remedy}"

@@ -27,16 +27,18 @@ _RESERVED = frozenset(
 
 
 def require_readable_by_spark(table: TableMetadata) -> None:
-    """Fail if Spark can't read the table's columns: one has a type that it doesn't know, or a reserved name.
+    """Fail if Spark can't read the table's columns: of a type that it doesn't know, or with a name that it can't use.
 
     Raises:
         UnreadableColumnError: the table has such a column.
     """
+    names: dict[str, str] = {}
     for column in table.struct.fields:
         if unknown := [kind for kind in kinds_within(column.kind) if kind in _UNKNOWN_TO_SPARK]:
             raise UnreadableColumnError(table.table, column.name, unknown[0])
-        if column.name in _RESERVED:
-            raise UnreadableColumnError(table.table, column.name)
+        other = names.setdefault(column.name.lower(), column.name)
+        if column.name in _RESERVED or other != column.name:
+            raise UnreadableColumnError(table.table, column.name, other=other if other != column.name else None)
 
 
 def snapshot_rows(

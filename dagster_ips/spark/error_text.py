@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from dagster_ips.errors import LostCheckpointError
 
 if TYPE_CHECKING:
     from dagster_ips.spark.late import errors
@@ -26,3 +30,18 @@ def unresolved_column(error: errors.PySparkException) -> str | None:
     if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
         return None
     return (error.getMessageParameters() or {}).get("objectName", "").strip("`")
+
+
+@contextlib.contextmanager
+def naming_lost_checkpoints(asset: str) -> Iterator[None]:
+    """Within it, the error that Spark Connect has dropped a checkpoint says so.
+
+    Raises:
+        LostCheckpointError: it has.
+    """
+    try:
+        yield
+    except Exception as error:
+        if "No DataFrame with id" not in str(error):
+            raise
+        raise LostCheckpointError(asset) from error

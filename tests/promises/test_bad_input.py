@@ -28,6 +28,7 @@ from dagster_ips.errors import (
     FragmentOverwriteError,
     IpsError,
     LayoutError,
+    LostCheckpointError,
     OutputTypeError,
     RemovedRowsError,
     SourceRecreatedError,
@@ -406,8 +407,21 @@ def test_a_write_mode_for_changes_is_refused_without_an_incremental_input(
         check()
 
 
+def test_a_checkpoint_that_spark_connect_has_dropped_is_named(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.create_playback(events(range(2)))
+
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.append() | ips.table("media.checked"))
+    def checked(playback: ips.IcdcView) -> DataFrame:
+        return playback.added.localCheckpoint()
+
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # Dagster wraps ours
+        materialize(pipeline(lake.folder, lake.spark_folder, checked), instance, "checked")
+    assert isinstance(cause_of(raised), LostCheckpointError)
+
+
 NOON = NestedField(2, "at", StructType(NestedField(3, "noon", TimeType())))
 PLACE = NestedField(2, "_file", StringType())
+ALIKE = NestedField(2, "ID", StringType())
 
 
 @pytest.mark.parametrize(
@@ -416,9 +430,10 @@ PLACE = NestedField(2, "_file", StringType())
         [
             (NOON, True, "its column at is of type time"),
             (PLACE, True, "its column _file has a name that Iceberg reserves"),
+            (ALIKE, True, "its column ID differs from id only in case"),
             (NOON, False, "its column at is of type time"),
         ],
-        quick=2,
+        quick=3,
     ),
 )
 def test_a_column_that_spark_cannot_read_is_named_even_if_it_is_not_used(

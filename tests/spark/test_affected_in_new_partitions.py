@@ -72,7 +72,7 @@ LATE = "INSERT INTO {} VALUES (7, 'x', 'a'), (8, NULL, 'd')"
     [
         ([NEW], "day", ["day", "k"], False),
         ([NEW, LATE], "day", ["day", "k"], True),
-        ([NEW, "DELETE FROM {} WHERE id = 5"], "day", ["day", "k"], True),
+        ([NEW, "DELETE FROM {} WHERE id = 5"], "day", ["day", "k"], False),
         (["DELETE FROM {} WHERE day = 'y'", "INSERT INTO {} VALUES (9, 'y', 'b')"], "day", ["day", "k"], True),
         ([NEW, "UPDATE {} SET k = 'a' WHERE id = 2"], "day", ["day", "k"], True),
         ([NEW], "day", ["k"], True),

@@ -27,6 +27,7 @@ from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.lookup_stamps import LookedUp
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.spark.error_text import naming_lost_checkpoints
 from dagster_ips.spark.targets import TableDescription, create_table, order_table, set_properties
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def publish_result(  # noqa: PLR0913  # all are independent
     if existing is not None:
         publisher.require_own(existing, captures, table.asset)
     publisher = publisher.settling(existing, table.asset)
-    result, stored = _checked(replace(result, storage=lake.storage), table, existing, catalog=lake.name)
+    with naming_lost_checkpoints(table.asset):
+        result, stored = _checked(replace(result, storage=lake.storage), table, existing, catalog=lake.name)
     if existing is not None:
         table = replace(table, code=known_code(table.code, code_stamps.codes_of(existing)))
         _require_same_plan(table, existing, captures, result)
