@@ -351,6 +351,7 @@ class RandomFunctions:
                 self.outcomes["refused"] += 1
                 again.append(name)
         if again:
+            self.tries = 0
             self._run(full=True, only=again)
 
     def _checked(self, name: str, rows: Sequence[Any], done: dg.ExecuteInProcessResult, *, full: bool) -> Iterator[str]:
@@ -364,7 +365,7 @@ class RandomFunctions:
         self.outcomes["full" if full else "incremental"] += 1
         if held == expected:
             return
-        if name.startswith("append_in_bites") and self.tries < MOST_BITES:
+        if asset.kind == "append_in_bites" and not is_older and self.tries < MOST_BITES:
             self.tries += 1
             self._run(only=[name])
             return
