@@ -457,7 +457,10 @@ def _problem_of_kind(node: exp.Expr) -> str | None:
     if isinstance(node, exp.GroupConcat) and _is_ordered_by_itself(node):
         return None
     if name not in WINDOWED:
-        return f"{_shown(node)} may give different results for the same rows"
+        shown = _shown(node)
+        if isinstance(node, exp.Func) and "(" not in shown:  # sqlglot writes some calls without their names
+            shown = f"{node.sql_name().lower()}({shown})"
+        return f"{shown} may give different results for the same rows"
     window = _window(node)
     if window is None:
         return f"{_shown(node)} takes whichever row comes first, which may differ between runs: use min or max instead"
