@@ -75,6 +75,17 @@ ADDED = Counter(["(2, None, 'c')", "(3, nan, None)", "(5, 0.0, 'e')"])
 REMOVED = Counter({"(1, 1.5, 'a')": 2, "(2, None, 'b')": 1, "(4, -0.0, 'd')": 1})
 
 
+def test_a_condition_on_rows_that_spark_has_cached_finds_nan(rewritten: Rewritten) -> None:
+    """Spark leaves out parts of its cache by the least and greatest values, which don't count NaN."""
+    view = rewritten.view
+    assert rows(view.added) == ADDED
+    assert view.removed.count() == REMOVED.total()
+    assert rewritten.kept()
+    assert rows(view.added.where("v > 2")) == Counter(["(3, nan, None)"])
+    assert rows(view.changelog().where("NOT (v <= 2)").drop("_change_type")) == Counter(["(3, nan, None)"])
+    view.release()
+
+
 def in_log(rows: Counter[str], kind: str) -> Counter[str]:
     return Counter({row.replace(")", f", {kind!r})"): count for row, count in rows.items()})
 
