@@ -172,10 +172,10 @@ def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
     """
     level = frame.storageLevel
     if level.useMemory or level.useDisk:
-        yield as_cached(frame)
+        yield frame
         return
     kept = frame.persist()
     try:
-        yield as_cached(kept)
+        yield kept
     finally:
         kept.unpersist()
