@@ -60,7 +60,7 @@ def a_condition(chance: random.Random, depth: int = 2) -> str:
     if column == "k":
         forms += ["k LIKE 'q%'", "k NOT LIKE 'q%'", "k > 'a'", "length(k) > 0"]
     if column == "f":
-        forms += ["isnan(f)", "f > 2", "CAST(f AS INT) = 0"] if chance.random() < 0.5 else ["f * 2 >= 0"]
+        forms += ["isnan(f)", "f > 2", "try_cast(f AS INT) = 0"] if chance.random() < 0.5 else ["f * 2 >= 0"]
     return chance.choice(forms)
 
 
