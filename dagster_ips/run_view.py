@@ -33,7 +33,7 @@ from dagster_ips.spark.changelog import (
     removed,
     without_places,
 )
-from dagster_ips.spark.frames import MOST_LITERALS, as_cached, select_as_spark_reads, table_frame
+from dagster_ips.spark.frames import MOST_LITERALS, select_as_spark_reads, table_frame
 from dagster_ips.spark.settings import may_broadcast_more
 from dagster_ips.view import MOST_RANGES, OF_ANY_WIDTH, SEVERAL, IcdcView, within_any
 
@@ -72,7 +72,7 @@ class RunView(IcdcView):
     def keep(self, frame: DataFrame) -> DataFrame:
         """``frame``, which Spark caches once it is computed, until this view is released."""
         self._kept.append(frame.persist())
-        return as_cached(frame)
+        return frame
 
     def named(self, frame: DataFrame) -> str:
         """The name of a temporary view that holds ``frame``, until this view is released.

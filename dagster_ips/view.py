@@ -51,7 +51,6 @@ from dagster_ips.spark.changelog import (
 )
 from dagster_ips.spark.frames import (
     MOST_LITERALS,
-    as_cached,
     as_spark_reads,
     distinct_keys,
     listed,
@@ -457,8 +456,7 @@ class IcdcView:
         self._net_uses += times
         if self._is_compared and self._net_uses >= SEVERAL > self._net_uses - times:
             self._kept.append(net.rows.persist())
-        floats = [name for name in net.columns if self._types.get(name) in ("float", "double")]
-        return replace(net, rows=as_cached(net.rows, floats)) if self._is_compared else net
+        return net
 
     @property
     def _is_compared(self) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dagster_ips.core.misread_columns import ANY_TYPE, MisreadColumns, dotted
 from dagster_ips.core.ranges import Predicate, literal, quoted
 from dagster_ips.spark.branches import sql_name
-from dagster_ips.spark.late import F, types
+from dagster_ips.spark.late import F
 from dagster_ips.spark.session import VERSION_AS_OF
 
 if TYPE_CHECKING:
@@ -149,18 +149,6 @@ def _balanced(join: Callable[[Column, Column], Column], conditions: Sequence[Col
         return conditions[0]
     half = len(conditions) // 2
     return join(_balanced(join, conditions[:half]), _balanced(join, conditions[half:]))
-
-
-def as_cached(kept: DataFrame, floats: Collection[str] | None = None) -> DataFrame:
-    """A frame that Spark has cached, of which any condition selects what it selects of other rows.
-
-    Spark (4.1.4) leaves out parts of a cache by their least and greatest values, which don't count NaN: ``f > 1`` would
-    lose it. ``floats`` are its columns of floating-point numbers; if they aren't given, Spark is asked for them.
-    """
-    if floats is None:
-        kinds = types.FloatType, types.DoubleType
-        floats = [field.name for field in kept.schema.fields if isinstance(field.dataType, kinds)]
-    return kept.withColumns({name: F.nanvl(quoted(name), quoted(name)) for name in floats}) if floats else kept
 
 
 @contextlib.contextmanager

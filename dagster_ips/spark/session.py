@@ -38,6 +38,11 @@ keys and connection strings, and ``s3.access-key-id``.
 
 VERSION_AS_OF, _VERSION_KEY = "versionAsOf", "spark.sql.timeTravelVersionKey"
 """The option by which a snapshot is read, and the setting that says so."""
+_ALWAYS = {"spark.sql.inMemoryColumnarStorage.partitionPruning": "false"}
+"""What every session is set to: Spark (4.1.4) leaves out parts of a cached frame by their least and greatest values.
+
+These don't count NaN, so ``f > 1``, or an equality that follows from a join, would lose it without a word.
+"""
 _IDENTIFYING = ("type", "catalog-impl", "uri", "warehouse")
 _CONFIGURED: WeakKeyDictionary[SparkSession, list[dict[str, str]]] = WeakKeyDictionary()
 
@@ -68,7 +73,8 @@ def connect_session(
     listen(session, from_start=True)
     known = settings_of(session, configuration)
     # A setting that can't be changed in a session may still be given with the value that it has.
-    change_settings(session, {key: value for key, value in configuration.items() if known[key] != value})
+    lacking = {key: value for key, value in configuration.items() if known[key] != value}
+    change_settings(session, {**lacking, **_ALWAYS})
     return session
 
 
@@ -82,9 +88,10 @@ def classic_configuration(jars: Sequence[Path]) -> dict[str, str]:
 
 
 def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
-    """Set what the session doesn't have yet; a catalog can be configured as long as it hasn't been used.
+    """Set what the session doesn't have yet, and what it must have.
 
-    A session that had a configuration isn't asked for it again.
+    A catalog can be configured as long as it hasn't been used. A session that had a configuration isn't asked for it
+    again.
 
     Raises:
         DeclarationError: the session has another catalog of the same name from an earlier call, or another name for
@@ -113,7 +120,7 @@ def configure(session: SparkSession, configuration: Mapping[str, str]) -> None:
         for key, value in configuration.items()
         if known[key] is None and (key not in instead or known[instead[key]] is None)
     }
-    change_settings(session, lacking)
+    change_settings(session, {**lacking, **_ALWAYS})
     having.append(dict(configuration))
 
 
