@@ -108,6 +108,27 @@ def test_rows_of_an_earlier_plan_are_reported_until_a_full_run(
     assert status_says(new, instance) == ""
 
 
+def replacing(more: str) -> dg.AssetsDefinition:
+    layout = ips.table("media.coded", partition_by=["event_date"])
+
+    @dg.asset(name="coded", ins={"playback": ips.incremental(ranges=["event_date"])}, metadata=layout)
+    def coded(playback: ips.IcdcView) -> ips.Overwrite:
+        scope = playback.range("event_date").since("event_date")
+        return ips.Overwrite(playback.source.where(scope), where=f"({scope}){more}")
+
+    return coded
+
+
+def test_another_condition_of_an_overwrite_is_other_code(lake: Lake, instance: dg.DagsterInstance) -> None:
+    old, new = (pipeline(lake.folder, lake.spark_folder, replacing(more)) for more in ("", " AND seconds >= 0"))
+    lake.create_playback(events([1]))
+    for day in (1, 2):
+        assert shown(materialize(old, instance, "coded", tags=SENSOR)) == [""]
+        lake.append(events([1 + day], day=day))
+    (said,) = shown(materialize(new, instance, "coded", tags=SENSOR))
+    assert said.startswith(f"{OTHER}. To recompute everything: dagster-ips run ")
+
+
 def test_partitions_of_an_earlier_plan_are_reported_until_they_are_computed_again(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

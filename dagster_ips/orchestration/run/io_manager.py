@@ -198,6 +198,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
                 lookups=self._tries.of(step).lookups,
                 keys=_partition_values(context),
                 own=_module_of(running),
+                where=result.write_mode.where if isinstance(result.write_mode, OverwriteWhere) else None,
                 shares_views=shares_views,
             )
         with runs.writing(captured, table):
