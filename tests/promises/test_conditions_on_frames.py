@@ -11,8 +11,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, Transform
@@ -21,13 +19,17 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.exactly_once.snapshot_rows import current_rows
+from dagster_ips.iceberg.null_partitions import misread_at
 from dagster_ips.spark.branches import Branch
+from dagster_ips.spark.frames import select_as_spark_reads
 from dagster_ips.spark.writes.overwrite_where import delete_where
+from tests.promises.conditions_by_path import conditions_for
 from tests.spark import conditions as some
 from tests.support.filtered_tables import LAYOUTS, FilteredTables, selected
 from tests.support.lake import Lake
 from tests.support.lake_definitions import definitions_on
 from tests.support.pipeline import materialize
+from tests.support.variants import mostly_slow
 
 ROWS = (
     "(1, 'q', 1, 1.0D), (2, 'q', 2, double('NaN')), (3, NULL, 1, -0.0D), (4, NULL, 2, 0.0D), (5, 'zz', 1, 3D), "
@@ -57,11 +59,6 @@ OF_UUIDS = (
     f"u < '{UUIDS[1]}' OR u = '{UUIDS[3]}'",
     f"u = '{str(UUIDS[3]).upper()}'",
     f"u IN ('{UUIDS[0]}', '{UUIDS[4]}')",
-)
-AT_ONCE = settings(
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
 )
 
 
@@ -147,33 +144,32 @@ def test_assets_select_the_same_rows_by_every_way_to_read_a_table(
         lake.sql(f"INSERT INTO lake.{table} SELECT /*+ COALESCE(1) */ * FROM VALUES {ROWS}")
 
 
-@settings(AT_ONCE, max_examples=1)
-@given(data=st.data())
-def test_random_conditions_select_the_same_rows(lake: Lake, data: st.DataObject) -> None:
-    check(lake, data, ["by_p0", "text_and_field"], 25)
+@pytest.mark.parametrize(
+    ("seed", "layouts", "count"),
+    mostly_slow([(1, ["by_p0", "text_and_field"], 25), *((n, list(LAYOUTS), 30) for n in (2, 3))]),
+)
+def test_random_conditions_select_the_same_rows(lake: Lake, seed: int, layouts: list[str], count: int) -> None:
+    (rows,) = some.drawn(some.rows(), 1, seed=seed)
+    tables = FilteredTables.of(lake, rows, layouts)
+    for number, layout in enumerate(layouts):
+        conditions = conditions_for(layout, count, seed + number)
+        assert tables.differing(tables.frame(layout), conditions) == [], layout
 
 
-@pytest.mark.slow
-@settings(AT_ONCE, max_examples=3)
-@given(data=st.data())
-def test_random_conditions_select_the_same_rows_in_every_layout(lake: Lake, data: st.DataObject) -> None:
-    check(lake, data, list(LAYOUTS), 30)
-
-
-def check(lake: Lake, data: st.DataObject, layouts: list[str], conditions: int) -> None:
-    tables = FilteredTables.of(lake, data.draw(some.rows()), layouts)
-    for layout in layouts:
-        # Conditions on few columns are more often about the same nulls.
-        named = {layout[3:], f"u{layout[4:]}", "p1"} if layout.startswith("by_") else {"p0", "p2", "p6", "p8", "s.c"}
-        columns = {name: kind for name, kind in some.COLUMNS.items() if name in named}
-        drawn = data.draw(
-            st.lists(
-                some.conditions(columns) | some.conditions(),
-                min_size=conditions,
-                max_size=conditions,
-            )
-        )
-        assert tables.differing(tables.frame(layout), drawn) == [], layout
+@pytest.mark.parametrize(
+    ("seed", "layouts"), mostly_slow([(4, ["by_p4", "text_and_field"]), *((n, list(LAYOUTS)) for n in (5, 6))])
+)
+def test_the_sql_of_a_table_has_its_rows_and_selects_the_same(lake: Lake, seed: int, layouts: list[str]) -> None:
+    (rows,) = some.drawn(some.rows(), 1, seed=seed)
+    tables = FilteredTables.of(lake, rows, layouts)
+    for number, layout in enumerate(layouts):
+        found = lake.catalog.load(f"t.{layout}", asset="test")
+        misread = misread_at(lake.catalog.storage, found, found.ancestry().head)
+        text = select_as_spark_reads(f"lake.t.{layout}", found.column_names, misread)
+        frame, plain = lake.sql(f"SELECT * FROM ({text})"), tables.plain
+        assert frame.schema.simpleString() == plain.schema.simpleString()
+        assert plain.exceptAll(frame).unionAll(frame.exceptAll(plain)).collect() == []
+        assert tables.differing(frame, conditions_for(layout, 20, seed + number)) == [], layout
 
 
 @pytest.mark.everywhere

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
 from hypothesis import strategies as st
+
+_T = TypeVar("_T")
 
 VALUES: Mapping[str, Sequence[str]] = {
     "string": ["'x'", "'y'", "''", "'a$b'", "'😀'", "'\ufb00'"],
@@ -87,3 +92,26 @@ def conditions(columns: Mapping[str, str] = COLUMNS) -> st.SearchStrategy[str]:
         ),
         max_leaves=4,
     )
+
+
+def drawn(strategy: st.SearchStrategy[_T], count: int, *, seed: int) -> list[_T]:
+    """``count`` values, the same for the same seed.
+
+    Hypothesis begins with the simplest value that there is, which for a condition is TRUE: it is left out.
+    """
+    found: list[_T] = []
+
+    @seeded(seed)
+    @settings(
+        max_examples=count + 1,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def keep(value: _T) -> None:
+        found.append(value)
+
+    keep()
+    return found[1:]

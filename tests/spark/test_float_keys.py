@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
@@ -18,6 +19,7 @@ from dagster_ips.core.write_mode import Combine
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.writes.combine import combine_rows
 from dagster_ips.spark.writes.group_parts import Aggregates, Change
+from dagster_ips.spark.writes.partials import append_partials, folded
 from dagster_ips.spark.writes.partition_filter import PartitionsHeld, all_held
 from tests.spark.test_combine import equal, examples, holding_few, without
 from tests.support.lake import Lake
@@ -35,12 +37,13 @@ def of_keys(keys: Sequence[float | None]) -> st.SearchStrategy[list[Row]]:
 
 
 class Groups:
-    """A table of groups by floats, partitioned by one of them, and branches of it."""
+    """A table of groups by floats, or of their partials, partitioned by one of them, and branches of it."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, *, as_partials: bool) -> None:
         self.lake, self.branches = lake, 0
         lake.catalog.create_namespace("t")
-        self.aggregates = Aggregates.over(self.frame([], 1, "NOT NULL"), DECLARED, table="t.some")
+        self.declared = replace(DECLARED, keeps_partials=as_partials)
+        self.aggregates = Aggregates.over(self.frame([], 1, "NOT NULL"), self.declared, table="t.some")
         empty = self.aggregates.groups(self.frame([], 1, ""))
         empty.writeTo("lake.t.some").using("iceberg").partitionedBy(F.col("p")).create()
 
@@ -59,6 +62,17 @@ class Groups:
         change = self.frame(come, 1, null)
         for rows, weight in ((gone, -1), (left, 0)):
             change = change.unionAll(self.frame(rows, weight, null))
+        if self.declared.keeps_partials:
+            append_partials(
+                Change(change, "_weight"),
+                self.aggregates,
+                branch,
+                may_remove_rows=bool(gone),
+                partition_columns=["p"],
+                within=None,
+            )
+            assert self._held(branch) == _grouped(left)
+            return
         came_to = list({equal(row[:1]): row[:1] for row in come}.values()) if is_known and not gone else None
         combine_rows(
             Change(change, "_weight"),
@@ -73,8 +87,9 @@ class Groups:
         assert self._held(branch) == _grouped(left)
 
     def _held(self, branch: Branch) -> Counter[Row]:
-        rows = self.lake.session.table(branch.sql_name).select("p", "q", *AGGREGATES).collect()
-        return Counter(equal(tuple(row)) for row in rows)
+        stored = self.lake.session.table(branch.sql_name)
+        rows = folded(stored, self.declared) if self.declared.keeps_partials else stored
+        return Counter(equal(tuple(row)) for row in rows.select("p", "q", *AGGREGATES).collect())
 
 
 def _grouped(rows: Sequence[Row]) -> Counter[Row]:
@@ -92,7 +107,7 @@ def _grouped(rows: Sequence[Row]) -> Counter[Row]:
 
 @pytest.fixture
 def groups(lake: Lake) -> Groups:
-    return Groups(lake)
+    return Groups(lake, as_partials=False)
 
 
 @pytest.mark.parametrize(("null", "keys"), [("", [None, *NUMBERS]), ("NOT NULL", NUMBERS)])
@@ -105,6 +120,16 @@ def test_groups_whose_keys_are_floats_are_found_again(
     gone = [row for row in there if data.draw(st.booleans())] if data.draw(st.booleans()) else []
     held = data.draw(st.sampled_from([all_held, holding_few]))
     groups.check(there, gone, come, null, held, is_known=data.draw(st.booleans()))
+
+
+@examples(4)
+@given(data=st.data())
+def test_partials_of_groups_whose_keys_are_floats_add_up(lake: Lake, data: st.DataObject) -> None:
+    groups = Groups(lake, as_partials=True)
+    there, come = data.draw(of_keys(NUMBERS)), data.draw(of_keys(NUMBERS))
+    gone = [row for row in there if data.draw(st.booleans())]
+    groups.check(there, gone, come, "NOT NULL", all_held, is_known=False)
+    lake.sql("DROP TABLE lake.t.some")
 
 
 @pytest.mark.parametrize("held", [all_held, holding_few])

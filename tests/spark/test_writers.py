@@ -24,6 +24,7 @@ from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.merge import merge_rows
 from dagster_ips.spark.writes.overwrite import ChangedKeys, files_and_nulls_explained, replace_partitions
 from dagster_ips.spark.writes.remove import remove_rows
+from dagster_ips.spark.writes.replace_keys import replace_keys
 from tests.spark.test_combine import equal, examples
 from tests.support.lake import Lake
 
@@ -58,7 +59,11 @@ class Table:
     branches: int = 0
 
     def frame(self, some: Sequence[Row]) -> DataFrame:
-        return self.lake.session.createDataFrame(list(some), SCHEMA)
+        """A frame whose columns are nullable if they have a null: Spark goes on otherwise with those that aren't."""
+        has_null = [any(row[at] is None for row in some) for at in range(len(COLUMNS))]
+        columns = zip(SCHEMA.split(", "), has_null, strict=True)
+        schema = ", ".join(column if null else f"{column} NOT NULL" for column, null in columns)
+        return self.lake.session.createDataFrame(list(some), schema)
 
     def holding(self, some: Sequence[Row]) -> Branch:
         self.branches += 1
@@ -138,6 +143,15 @@ def _rank(row: Row, latest_by: str) -> float:
         case _:
             assert isinstance(value, float)
             return value
+
+
+def check_replaced_keys(table: Table, earlier: list[Row], new: list[Row], on: Sequence[str]) -> None:
+    branch = table.holding(earlier)
+    gone = {key_of(row, on) for row in new}
+    left = [row for row in earlier if key_of(row, on) not in gone]
+    keys = distinct_keys(table.frame(new), on)
+    replace_keys(table.frame(new), branch, keys, on=on, partition_columns=PARTITION)
+    assert table.rows(branch) == Counter(map(equal, [*left, *new]))
 
 
 def check_remove(table: Table, earlier: list[Row], removed: list[Row], on: Sequence[str]) -> None:
@@ -237,6 +251,14 @@ def test_rows_are_removed_by_their_key_and_no_other_row_is(
     check_remove(table, earlier, removed, on)
 
 
+@examples(4)
+@given(earlier=some_rows, new=some_rows, on=keys)
+def test_rows_of_keys_are_replaced_and_no_other_row_is(
+    table: Table, earlier: list[Row], new: list[Row], on: Sequence[str]
+) -> None:
+    check_replaced_keys(table, earlier, new, on)
+
+
 @examples(6)
 @given(
     earlier=some_rows, changed=some_rows, extra=st.lists(rows, max_size=1), literals=st.sampled_from([MOST_LITERALS, 0])
@@ -256,6 +278,7 @@ def test_every_way_to_write_equals_its_model_on_a_list(
     check_append(table, earlier, new, on)
     check_merge(table, earlier, new, on, latest_by)
     check_remove(table, earlier, new, on)
+    check_replaced_keys(table, earlier, new, on)
     for literals in (MOST_LITERALS, 0):
         check_partitions(table, earlier, new[:2], new, literals=literals)
 

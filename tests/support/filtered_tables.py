@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
@@ -27,7 +26,7 @@ LAYOUTS: Mapping[str, str] = {
     "two_specs": "",
 } | {f"by_{name}": name for name in some.PARTITIONS}
 """By what the tables are partitioned; ``two_specs`` is, by the text, from its second half of rows on."""
-_SPARK_FAILS = re.compile(r"IN \((CAST\(\S+ AS binary\), )?CAST\(NULL AS binary\)")
+SPARK_FAILS = re.compile(r"IN \((CAST\(\S+ AS binary\), )?CAST\(NULL AS binary\)")
 """On a list of binary values with a null, Spark 4.1 fails with an AssertionError in any source that gets conditions."""
 
 
@@ -66,12 +65,12 @@ class FilteredTables:
 
     def differing(self, frame: DataFrame, conditions: Sequence[str]) -> list[str]:
         """What ``frame``, which has all rows, selects otherwise by each of the ``conditions``."""
-        asked = [each for each in conditions if not _SPARK_FAILS.search(each)]
-        wanted = self._matching(asked)
+        asked = [each for each in conditions if not SPARK_FAILS.search(each)]
+        wanted = self.matching(asked)
         pairs = zip(asked, wanted, selected(frame, asked), strict=True)
         return [f"{condition}: {got} instead of {want}" for condition, want, got in pairs if want != got]
 
-    def _matching(self, conditions: Sequence[str]) -> list[list[int]]:
+    def matching(self, conditions: Sequence[str]) -> list[list[int]]:
         kept = [F.sort_array(F.collect_list(F.when(F.expr(c), F.col("id")))) for c in conditions]
         return list(self.plain.agg(*[ids.alias(f"c{i}") for i, ids in enumerate(kept)]).collect()[0])
 
@@ -80,6 +79,14 @@ def selected(frame: DataFrame, conditions: Sequence[str]) -> list[list[int]]:
     """The ids of the rows that each condition selects of ``frame``, by a single query: each is a WHERE of its own."""
     parts = [frame.where(each).select(F.lit(i).alias("i"), "id") for i, each in enumerate(conditions)]
     found: list[list[int]] = [[] for _ in conditions]
-    for i, number in reduce(DataFrame.unionAll, parts).collect():
+    for i, number in united(parts).collect():
         found[i].append(number)
     return [sorted(each) for each in found]
+
+
+def united(frames: Sequence[DataFrame]) -> DataFrame:
+    """All rows of ``frames``. The plan is a tree and no chain, which PySpark refuses to send if it is long."""
+    if len(frames) == 1:
+        return frames[0]
+    half = len(frames) // 2
+    return united(frames[:half]).unionAll(united(frames[half:]))
