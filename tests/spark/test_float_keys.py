@@ -39,29 +39,40 @@ def of_keys(keys: Sequence[float | None]) -> st.SearchStrategy[list[Row]]:
 class Groups:
     """A table of groups by floats, or of their partials, partitioned by one of them, and branches of it."""
 
-    def __init__(self, lake: Lake, *, as_partials: bool) -> None:
+    def __init__(self, lake: Lake, null: str, *, as_partials: bool = False) -> None:
         self.lake, self.branches = lake, 0
         lake.catalog.create_namespace("t")
         self.declared = replace(DECLARED, keeps_partials=as_partials)
         self.aggregates = Aggregates.over(self.frame([], 1, "NOT NULL"), self.declared, table="t.some")
-        empty = self.aggregates.groups(self.frame([], 1, ""))
-        empty.writeTo("lake.t.some").using("iceberg").partitionedBy(F.col("p")).create()
+        fields = self.aggregates.groups(self.frame([], 1, "")).schema.fields
+        columns = [
+            f"`{each.name}` {each.dataType.simpleString()} {null if each.name in 'pq' else ''}" for each in fields
+        ]
+        lake.sql("DROP TABLE IF EXISTS lake.t.some")
+        lake.sql(f"CREATE TABLE lake.t.some ({', '.join(columns)}) USING iceberg PARTITIONED BY (p)")
+        self.null = null
 
     def frame(self, rows: Sequence[Row], weight: int, null: str) -> DataFrame:
         schema = f"p DOUBLE {null}, q FLOAT {null}, v INT, f DOUBLE"
         return self.lake.session.createDataFrame(list(rows), schema).withColumn("_weight", F.lit(weight))
 
-    def check(  # noqa: PLR0913  # all are independent
-        self, there: list[Row], gone: list[Row], come: list[Row], null: str, held: PartitionsHeld, *, is_known: bool
+    def check(
+        self,
+        there: list[Row],
+        gone: list[Row],
+        come: list[Row],
+        held: PartitionsHeld = all_held,
+        *,
+        is_known: bool = False,
     ) -> None:
         self.branches += 1
         branch = Branch("lake", "t.some", f"branch{self.branches}")
-        self.lake.sql(f"ALTER TABLE lake.t.some CREATE BRANCH {branch.name}")
-        self.aggregates.groups(self.frame(there, 1, "")).writeTo(branch.sql_name).overwrite(F.expr("TRUE"))
+        branch.create(self.lake.session, head=None)
+        self.aggregates.groups(self.frame(there, 1, self.null)).writeTo(branch.sql_name).overwrite(F.expr("TRUE"))
         left = [*without(there, gone), *come]
-        change = self.frame(come, 1, null)
+        change = self.frame(come, 1, self.null)
         for rows, weight in ((gone, -1), (left, 0)):
-            change = change.unionAll(self.frame(rows, weight, null))
+            change = change.unionAll(self.frame(rows, weight, self.null))
         if self.declared.keeps_partials:
             append_partials(
                 Change(change, "_weight"),
@@ -105,36 +116,31 @@ def _grouped(rows: Sequence[Row]) -> Counter[Row]:
     return Counter(found)
 
 
-@pytest.fixture
-def groups(lake: Lake) -> Groups:
-    return Groups(lake, as_partials=False)
-
-
 @pytest.mark.parametrize(("null", "keys"), [("", [None, *NUMBERS]), ("NOT NULL", NUMBERS)])
 @examples(6)
 @given(data=st.data())
 def test_groups_whose_keys_are_floats_are_found_again(
-    groups: Groups, null: str, keys: Sequence[float | None], data: st.DataObject
+    lake: Lake, null: str, keys: Sequence[float | None], data: st.DataObject
 ) -> None:
+    groups = Groups(lake, null)
     there, come = data.draw(of_keys(keys)), data.draw(of_keys(keys))
     gone = [row for row in there if data.draw(st.booleans())] if data.draw(st.booleans()) else []
     held = data.draw(st.sampled_from([all_held, holding_few]))
-    groups.check(there, gone, come, null, held, is_known=data.draw(st.booleans()))
+    groups.check(there, gone, come, held, is_known=data.draw(st.booleans()))
 
 
 @examples(4)
 @given(data=st.data())
 def test_partials_of_groups_whose_keys_are_floats_add_up(lake: Lake, data: st.DataObject) -> None:
-    groups = Groups(lake, as_partials=True)
+    groups = Groups(lake, "NOT NULL", as_partials=True)
     there, come = data.draw(of_keys(NUMBERS)), data.draw(of_keys(NUMBERS))
-    gone = [row for row in there if data.draw(st.booleans())]
-    groups.check(there, gone, come, "NOT NULL", all_held, is_known=False)
-    lake.sql("DROP TABLE lake.t.some")
+    groups.check(there, [row for row in there if data.draw(st.booleans())], come)
 
 
 @pytest.mark.parametrize("held", [all_held, holding_few])
-def test_a_group_in_the_partition_of_nan_is_added_to(groups: Groups, held: PartitionsHeld) -> None:
+def test_a_group_in_the_partition_of_nan_is_added_to(lake: Lake, held: PartitionsHeld) -> None:
+    groups = Groups(lake, "NOT NULL")
     there = [(math.nan, 1.5, 1, 0.0), (-0.0, math.nan, 2, math.nan)]
     come = [(math.nan, 1.5, 4, math.nan), (0.0, math.nan, 8, 1.5), (math.nan, 2.5, 16, None)]
-    groups.check(there, [], come, "NOT NULL", held, is_known=False)
-    groups.check([*there, *come], there, [], "NOT NULL", held, is_known=False)
+    groups.check(there, [], come, held)
+    groups.check([*there, *come], there, [], held)
