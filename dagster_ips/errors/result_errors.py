@@ -76,6 +76,24 @@ class NullValueError(IpsError):
 
 
 @dataclass(eq=False)
+class LongPartitionError(IpsError):
+    """A partition's value is too long for the name of a folder."""
+
+    table: str
+    column: str
+    length: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: a row's {self.column} has {self.length} characters, and a partition's value is part of "
+            f"the paths of its files, which the storage doesn't allow to be that long. Nothing was published and "
+            f"nothing was consumed. Shorten the value; or partition by bucket(16, {self.column}) instead; or leave "
+            f"values out of paths by the table's properties write.object-storage.enabled=true and "
+            f"write.object-storage.partitioned-paths=false."
+        )
+
+
+@dataclass(eq=False)
 class AggregateError(IpsError):
     """An aggregate of combine() can't be maintained from the rows that the asset returned."""
 
