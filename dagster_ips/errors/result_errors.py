@@ -62,16 +62,17 @@ class DuplicateKeysError(IpsError):
 
 @dataclass(eq=False)
 class NullValueError(IpsError):
-    """A row has a null in a column that the table declares NOT NULL."""
+    """A row has a null in a column that the table, ``name`` in Spark, declares NOT NULL."""
 
     table: str
     column: str
+    name: str
 
     def __str__(self) -> str:
         return (
             f"{self.table}: a row has NULL in {self.column}, which the table declares NOT NULL. Nothing was written "
-            f"and nothing was consumed. Leave such rows out or fill the column, or allow nulls in it: ALTER TABLE ... "
-            f"ALTER COLUMN {self.column} DROP NOT NULL."
+            f"and nothing was consumed. Leave such rows out or fill the column, or allow nulls in it: ALTER TABLE "
+            f"{self.name} ALTER COLUMN {self.column} DROP NOT NULL."
         )
 
 

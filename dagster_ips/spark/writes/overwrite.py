@@ -37,7 +37,7 @@ def write_errors_explained(frame: DataFrame, branch: Branch, partition_columns: 
         yield
     except errors.PySparkException as error:
         if (column := column_without_nulls(error)) is not None:
-            raise NullValueError(branch.table, column) from error
+            raise NullValueError(branch.table, column, branch.table_sql_name) from error
         if is_of_long_path(error) and partition_columns:
             raise LongPartitionError(branch.table, *_longest(frame, partition_columns)) from error
         if _MIXED not in str(error):
