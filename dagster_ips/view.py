@@ -510,7 +510,8 @@ class IcdcView:
 
     @cached_property
     def _misread_in_source(self) -> MisreadColumns:
-        return misread_at(self._storage, self._source_as_shown, self._captured.head)
+        misread = misread_at(self._storage, self._source_as_shown, self._captured.head)
+        return misread.hiding_also(self._misread_in_change.hidden)
 
     @cached_property
     def _misread_in_change(self) -> MisreadColumns:

@@ -11,7 +11,14 @@ from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.text_format import json_text, table
 from dagster_ips.core.time_text import moment
 from dagster_ips.errors import UnknownCascadeError
-from dagster_ips.orchestration.run.cascade_runs import Commit, commits_of, outside_commit, recent_cascades, runs_of
+from dagster_ips.orchestration.run.cascade_runs import (
+    Commit,
+    commits_of,
+    outside_commit,
+    recent_cascades,
+    run_named,
+    runs_of,
+)
 
 _MOST = 20
 
@@ -55,9 +62,9 @@ def cascade_text(workplace: Workplace, cascade: str) -> str:
     if (commit := outside_commit(workplace.tables.read, cascade)) is not None:
         return f"the commit of {moment(commit.timestamp_ms)} to {commit.table} (snapshot {commit.snapshot_id})"
     if cascade.isdecimal():
-        return f"an outside commit (snapshot {cascade}, which has expired or belongs to an unknown table)"
-    if workplace.instance.get_run_by_id(cascade) is not None:
-        return f"run {cascade}"
+        return f"an outside commit (snapshot {cascade}…, which has expired or belongs to an unknown table)"
+    if (run := run_named(workplace.instance, cascade)) is not None:
+        return f"run {run}"
     return f"backfill {cascade}"
 
 

@@ -7,14 +7,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _MOST = 5
+_DIGITS, _LETTERS = 10, 8
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MORE = re.compile(r"\+(\d+)")
+
+
+def short(id_: str) -> str:
+    """As much of an id as the UI's list of runs has room for in a tag; of a run's, as much as Dagster itself shows.
+
+    Example:
+        >>> short("8371507338330841060"), short("309d1c24-4d92-4c3a-9d3a-6e0f6f0b7a11"), short("abcdefgh")
+        ('8371507338', '309d1c24', 'abcdefgh')
+    """
+    return id_[:_DIGITS] if id_.isdecimal() else id_[:_LETTERS] if _UUID.fullmatch(id_) else id_
 
 
 @dataclass(frozen=True, slots=True)
 class Cascade:
     """The ids of the cascades that meet in a run: those that a person started first, then the newest.
 
-    ``more`` counts those that are left out. An id is a backfill's, a run's or an outside snapshot's.
+    ``more`` counts those that are left out. An id is a backfill's, or the ``short`` one of a run or outside snapshot.
 
     Example:
         >>> Cascade.of(["8412", "abcdefgh", "8412"]).ids
@@ -28,7 +40,7 @@ class Cascade:
     def of(cls, ids: Iterable[str], *, more: int = 0) -> Cascade:
         """The cascade of ``ids``, newest first, each once; of very many, the first ones."""
         # Snapshot ids are numbers; what a person started comes first, as it is looked for more often.
-        ordered = sorted(dict.fromkeys(ids), key=str.isdigit)
+        ordered = sorted(dict.fromkeys(map(short, ids)), key=str.isdigit)
         return cls(tuple(ordered[:_MOST]), more + len(ordered[_MOST:]))
 
     @classmethod
@@ -36,7 +48,7 @@ class Cascade:
         """The cascade whose ``str`` is ``text``."""
         parts = [part for part in text.split(",") if part]
         more = _MORE.fullmatch(parts[-1]) if parts else None
-        return cls(tuple(parts[:-1]), int(more[1])) if more else cls(tuple(parts))
+        return cls(tuple(map(short, parts[:-1])), int(more[1])) if more else cls(tuple(map(short, parts)))
 
     @property
     def main(self) -> str | None:

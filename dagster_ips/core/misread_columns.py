@@ -39,6 +39,11 @@ class MisreadColumns:
     hidden: Mapping[Path, str] = field(default_factory=dict)
     null_in_partitions: Mapping[Path, str] = field(default_factory=dict)
 
+    def hiding_also(self, hidden: Mapping[Path, str]) -> MisreadColumns:
+        """A copy that hides more columns."""
+        nulls = {path: kind for path, kind in self.null_in_partitions.items() if path not in hidden}
+        return MisreadColumns({**self.hidden, **hidden}, nulls)
+
     @property
     def are_any(self) -> bool:
         """Whether there are any."""

@@ -62,16 +62,35 @@ class DuplicateKeysError(IpsError):
 
 @dataclass(eq=False)
 class NullValueError(IpsError):
-    """A row has a null in a column that the table declares NOT NULL."""
+    """A row has a null in a column that the table, ``name`` in Spark, declares NOT NULL."""
 
     table: str
     column: str
+    name: str
 
     def __str__(self) -> str:
         return (
             f"{self.table}: a row has NULL in {self.column}, which the table declares NOT NULL. Nothing was written "
-            f"and nothing was consumed. Leave such rows out or fill the column, or allow nulls in it: ALTER TABLE ... "
-            f"ALTER COLUMN {self.column} DROP NOT NULL."
+            f"and nothing was consumed. Leave such rows out or fill the column, or allow nulls in it: ALTER TABLE "
+            f"{self.name} ALTER COLUMN {self.column} DROP NOT NULL."
+        )
+
+
+@dataclass(eq=False)
+class LongPartitionError(IpsError):
+    """A partition's value is too long for the name of a folder."""
+
+    table: str
+    column: str
+    length: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: a row's {self.column} has {self.length} characters, and a partition's value is part of "
+            f"the paths of its files, which the storage doesn't allow to be that long. Nothing was published and "
+            f"nothing was consumed. Shorten the value; or partition by bucket(16, {self.column}) instead; or leave "
+            f"values out of paths by the table's properties write.object-storage.enabled=true and "
+            f"write.object-storage.partitioned-paths=false."
         )
 
 

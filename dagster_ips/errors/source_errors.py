@@ -302,6 +302,40 @@ class FilesGoneError(IpsError):
 
 
 @dataclass(eq=False)
+class SnapshotGoneError(IpsError):
+    """A snapshot that a run reads expired before the run was done."""
+
+    table: str
+    snapshot_id: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: its snapshot {self.snapshot_id}, which the run reads, expired while the run was working, "
+            f"so its rows can't be read any more. Nothing was published and nothing was consumed. Run it again: that "
+            f"captures the table's change up to its current snapshot. To avoid this, keep snapshots for longer than a "
+            f"run takes."
+        )
+
+
+@dataclass(eq=False)
+class CutBoundError(IpsError):
+    """A manifest has a bound of a text that is cut inside a character, so Iceberg can't compare it."""
+
+    tables: tuple[str, ...]
+    catalog: str
+
+    def __str__(self) -> str:
+        procedure, options = f"CALL {self.catalog}.system.rewrite_data_files", "options => map('rewrite-all', 'true')"
+        rewrite = "; ".join(f"{procedure}(table => '{table}', {options})" for table in self.tables)
+        return (
+            f"{', '.join(self.tables)}: the metadata of a data file has a bound of a text column that is cut inside a "
+            f"character, which Iceberg can't read, so a condition on that column fails for every reader. Nothing was "
+            f"published and nothing was consumed. Let whoever writes the table cut bounds between characters, and have "
+            f"the bounds written again: {rewrite}."
+        )
+
+
+@dataclass(eq=False)
 class IcdcTableGoneError(IpsError):
     """The table of changes that a run captured was dropped during the run."""
 

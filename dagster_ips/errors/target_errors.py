@@ -162,6 +162,22 @@ class PublishError(IpsError):
 
 
 @dataclass(eq=False)
+class SharedFolderError(IpsError):
+    """Two catalogs of one database keep a table of one name in one folder."""
+
+    table: str
+    others: tuple[str, ...]
+    location: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: catalog {', '.join(self.others)} in the same database has a table of this name in the same "
+            f"folder, {self.location}: maintenance of one deletes files of the other. Nothing was written and nothing "
+            f"was consumed. Give one of the catalogs another warehouse folder, and create its table there again."
+        )
+
+
+@dataclass(eq=False)
 class BranchNotKeptError(IpsError):
     """The catalog accepts a branch and doesn't keep it."""
 

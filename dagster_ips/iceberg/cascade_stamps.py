@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture, Mode
-from dagster_ips.core.cascade import Cascade, together
+from dagster_ips.core.cascade import Cascade, short, together
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import RUN, last_consumed
 
@@ -35,7 +35,7 @@ def caused_by(consumed: Iterable[tuple[TableMetadata, Capture]], target: TableMe
 
 def belongs_to(snapshot: Snapshot, cascade: str) -> bool:
     """Whether the commit of ``snapshot`` says that it follows from the cascade."""
-    return cascade in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids
+    return short(cascade) in Cascade.from_text(snapshot.summary.get(CASCADE, "")).ids
 
 
 def cascade_at_head(metadata: TableMetadata) -> Cascade:

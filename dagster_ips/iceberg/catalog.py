@@ -29,6 +29,7 @@ from dagster_ips.errors import (
     HiveTooNewError,
     IpsError,
     NoRegisterError,
+    SharedFolderError,
     UnknownTableError,
     UnsupportedTableError,
 )
@@ -433,6 +434,15 @@ class LakeCatalog:
         )
         with self._reaching(f"asking for {table}"), catalog.engine.connect() as connection:
             return sorted(other for other, at in connection.execute(query) if (at or "").startswith(f"{location}/"))
+
+    def require_own_folder(self, table: str, location: str) -> None:
+        """Fail if another name of the catalog's database has a table of this name whose files are in ``location``.
+
+        Raises:
+            SharedFolderError: it has.
+        """
+        if others := self.other_names_of(table, location):
+            raise SharedFolderError(table, tuple(others), location)
 
     def _locations_one_by_one(self, catalog: Catalog, tables: Sequence[str]) -> Iterator[tuple[str, str]]:
         for table in tables:

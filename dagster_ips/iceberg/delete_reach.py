@@ -149,7 +149,12 @@ def data_file_of(delete: ManifestEntry) -> str | None:
     if file.get("referenced_data_file"):
         return str(file["referenced_data_file"])
     lower, upper = (_bound(file.get(name)) for name in ("lower_bounds", "upper_bounds"))
-    return lower.decode() if lower is not None and lower == upper else None
+    if lower is None or lower != upper:
+        return None
+    try:
+        return lower.decode()
+    except UnicodeDecodeError:  # Cut inside a character, so it isn't a whole path.
+        return None
 
 
 def is_equality(delete: ManifestEntry) -> bool:

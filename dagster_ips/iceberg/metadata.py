@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyiceberg.types import NestedField
 
 NEWEST_FORMAT_VERSION = 3
+_FIRST_WITH_VECTORS = 3
 _GZIP = b"\x1f\x8b"
 
 
@@ -87,6 +88,18 @@ class TableMetadata:
     def format_version(self) -> int:
         """1, 2 or 3."""
         return int(self.raw["format-version"])
+
+    @property
+    def hides_rows_by_vectors(self) -> bool:
+        """Whether every hidden row is in one deletion vector: a data file has at most one, which goes when it goes.
+
+        Not if a snapshot from before version 3 had other delete files, which may still be there.
+        Source: Iceberg table spec, "Row-level Deletes".
+        """
+        if self.format_version < _FIRST_WITH_VECTORS:
+            return False
+        older = [each for each in self.raw.get("snapshots", ()) if "first-row-id" not in each]
+        return all(each.get("summary", {}).get("total-delete-files", "0") == "0" for each in older)
 
     @property
     def last_sequence_number(self) -> int:
@@ -187,6 +200,11 @@ class TableMetadata:
         leaves = ((path, hiding(kind)) for _, path, kind in _leaf_kinds(self.current_fields) if path[:1] not in whole)
         return whole | {path: sql for path, sql in leaves if sql is not None}
 
+    @cached_property
+    def texts(self) -> dict[int, Path]:
+        """The columns, and fields of structs, that hold texts, by their numbers."""
+        return {number: path for number, path, kind in _leaf_kinds(self.current_fields) if kind == "string"}
+
     @property
     def hidden_names(self) -> frozenset[str]:
         """The columns that are hidden from Iceberg, or have a field that is."""
@@ -201,6 +219,14 @@ class TableMetadata:
         fields = [each for each in self.spec(spec_id) if each["transform"] != "void"]
         sources = [(each["name"], number) for each in fields for number in _source_ids(each)]
         return [(name, *known[number]) for name, number in sources if number in known]
+
+    @property
+    def layout_columns(self) -> frozenset[str]:
+        """The columns by which rows are partitioned or sorted: Iceberg doesn't let anyone drop these, or a field."""
+        paths = {number: path for number, path, _ in _leaf_kinds(self.current_fields)}
+        fields = [field for spec_id in self.spec_ids for field in self.spec(spec_id)]
+        fields += [field for order in self.raw.get("sort-orders", ()) for field in order["fields"]]
+        return frozenset(paths[number][0] for field in fields for number in _source_ids(field) if number in paths)
 
     @cached_property
     def struct(self) -> Struct:

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_ips._compat import asset_graph, wrap_function
+from dagster_ips._compat import asset_graph, note_partitions_that_do_not_exist, wrap_function
 from dagster_ips.core.table_name import parts_of
 from dagster_ips.errors import DeclarationError
 from dagster_ips.orchestration.automate.automation_sensors import automation_sensors
@@ -32,7 +32,11 @@ from dagster_ips.orchestration.declare.consumers import (
 )
 from dagster_ips.orchestration.declare.declarations import event_time_of
 from dagster_ips.orchestration.declare.partition_definitions import columns_of
-from dagster_ips.orchestration.declare.partition_mappings import partition_expression, require_partitions_to_map
+from dagster_ips.orchestration.declare.partition_mappings import (
+    MISSING_PARTITIONS,
+    partition_expression,
+    require_partitions_to_map,
+)
 from dagster_ips.orchestration.platform.resources import IcebergCatalog
 from dagster_ips.orchestration.prove.proofs import bind_proofs, proofs_of_trusted
 from dagster_ips.orchestration.run.audits import check_audits
@@ -84,6 +88,7 @@ def with_incremental(
     written = tables_written(list(items), metadata, {key: each.namespace for key, each in managers.items()})
     _require_own_tables(written, managers, outside)
     _require_mapped(items, watched, outside)
+    note_partitions_that_do_not_exist(MISSING_PARTITIONS)
     completeness = Completeness(watched, _outside_watches(specs, outside, together))
     own, bound = _bound_sensors(definitions.sensors or (), watched)
     driven = _driven_assets(definitions.sensors or (), watched)

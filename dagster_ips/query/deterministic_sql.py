@@ -21,15 +21,15 @@ _SCALAR = """
     FromTimeZone GenerateSeries Getbit Greatest Grouping GroupingId Hex Hour If Initcap IsInf IsNan JSONExtract
     JSONExtractScalar JSONFormat JSONKeys JSONObject LastDay Least Left Length Levenshtein Ln Log Lower MD5 MD5Digest
     MakeInterval Map MapContainsKey MapFromEntries MapKeys MapSize Minute Month Monthname MonthsBetween Nanvl Negative
-    NextDay Nullif NumberToStr Nvl2 Or Overlay Pad ParseUrl Pi Posexplode Pow Quarter Radians Reduce RegexpCount
-    RegexpExtract RegexpExtractAll RegexpILike RegexpInstr RegexpLike RegexpReplace RegexpSplit RegexpSubstr Repeat
-    Replace Reverse Right Rint Round SHA SHA2 SHA2Digest SafeAdd SafeDivide SafeMultiply SafeSubtract Sec Second Sign
-    Sin Sinh Soundex Space Split SplitPart Sqrt StarMap StartsWith StrPosition StrToDate StrToMap StrToTime StrToUnix
-    Struct StructExtract Substring SubstringIndex Tan Tanh TimeStrToDate TimeStrToTime TimeStrToUnix TimeToStr
-    TimeToUnix Timestamp TimestampAdd TimestampDiff TimestampFromParts TimestampTrunc ToBase64 ToBinary ToChar
-    ToNumber Transform Translate Trim Trunc TryCast TsOrDiToDi TsOrDsAdd TsOrDsDiff TsOrDsToDate TsOrDsToDateStr
-    TsOrDsToTimestamp Typeof Unhex Unicode UnixDate UnixMicros UnixMillis UnixSeconds UnixToStr UnixToTime
-    UnixToTimeStr Upper VarMap Week WeekOfYear WidthBucket Xor Year YearOfWeek PosexplodeOuter
+    NextDay Nullif NumberToStr Nvl2 Or Overlay Pad ParseJSON ParseUrl Pi Posexplode Pow Quarter Radians Reduce
+    RegexpCount RegexpExtract RegexpExtractAll RegexpILike RegexpInstr RegexpLike RegexpReplace RegexpSplit
+    RegexpSubstr Repeat Replace Reverse Right Rint Round SHA SHA2 SHA2Digest SafeAdd SafeDivide SafeMultiply
+    SafeSubtract Sec Second Sign Sin Sinh Soundex Space Split SplitPart Sqrt StarMap StartsWith StrPosition StrToDate
+    StrToMap StrToTime StrToUnix Struct StructExtract Substring SubstringIndex Tan Tanh TimeStrToDate TimeStrToTime
+    TimeStrToUnix TimeToStr TimeToUnix Timestamp TimestampAdd TimestampDiff TimestampFromParts TimestampTrunc ToBase64
+    ToBinary ToChar ToNumber Transform Translate Trim Trunc TryCast TsOrDiToDi TsOrDsAdd TsOrDsDiff TsOrDsToDate
+    TsOrDsToDateStr TsOrDsToTimestamp Typeof Unhex Unicode UnixDate UnixMicros UnixMillis UnixSeconds UnixToStr
+    UnixToTime UnixToTimeStr Upper VarMap Week WeekOfYear WidthBucket Xor Year YearOfWeek PosexplodeOuter
     _ExplodeOuter
 """
 _AGGREGATES = """
@@ -43,13 +43,14 @@ _WINDOWED = """
 """
 _BY_NAME = """
     array_repeat array_union arrays_overlap bin bround btrim cardinality conv crc32 date_part datepart e expm1
-    find_in_set forall format_number format_string from_csv get hash hypot isnotnull isnull json_array_length log10
-    log1p log2 ltrim luhn_check make_date make_dt_interval make_timestamp make_timestamp_ltz make_timestamp_ntz
-    make_ym_interval map_concat map_entries map_filter map_values map_zip_with mask negative nullifzero octet_length
-    pmod positive printf quote range regexp rpad rtrim sequence shiftleft shiftright shiftrightunsigned timestamp_micros
-    timestamp_millis timestamp_seconds to_csv to_timestamp_ltz to_timestamp_ntz to_varchar transform_keys
-    transform_values try_add try_mod try_multiply try_subtract try_to_date try_to_number try_to_timestamp
-    try_url_decode url_decode url_encode weekday xxhash64 zeroifnull zip_with
+    find_in_set forall format_number format_string from_csv get hash hypot is_variant_null isnotnull isnull
+    json_array_length log10 log1p log2 ltrim luhn_check make_date make_dt_interval make_timestamp make_timestamp_ltz
+    make_timestamp_ntz make_ym_interval map_concat map_entries map_filter map_values map_zip_with mask negative
+    nullifzero octet_length pmod positive printf quote range regexp rpad rtrim schema_of_variant sequence shiftleft
+    shiftright shiftrightunsigned timestamp_micros timestamp_millis timestamp_seconds to_csv to_timestamp_ltz
+    to_timestamp_ntz to_varchar to_variant_object transform_keys transform_values try_add try_mod try_multiply
+    try_parse_json try_subtract try_to_date try_to_number try_to_timestamp try_url_decode try_variant_get url_decode
+    url_encode variant_get weekday xxhash64 zeroifnull zip_with
 """
 
 SYNTAX = frozenset(_SYNTAX.split())

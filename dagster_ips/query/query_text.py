@@ -20,6 +20,7 @@ from dagster_ips.query.deterministic_sql import AGGREGATES, BY_NAME, COLLECTED, 
 from dagster_ips.query.query_tree import above, within
 from dagster_ips.query.spark_dialect import AS_GIVEN, DIALECT
 
+_TIME_WINDOW = re.compile(r"\b(window|session_window|window_time)\s*\(", re.IGNORECASE)
 _REFERENCES = re.compile(
     r"""
     \b[rR](?:'[^']*' | "[^"]*") | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` | --[^\n]* | /\*.*?\*/ |
@@ -200,7 +201,8 @@ def _parsed(text: str) -> tuple[str, exp.Query]:
         text = _without_semicolon(text.strip())
         statements = sqlglot.parse(text, dialect=DIALECT)
     except sqlglot.errors.SqlglotError as error:
-        message = f"it can't be parsed: {_where_it_fails(error)}"
+        windowed = _TIME_WINDOW.search(text)
+        message = _instead_of(windowed[1]) if windowed else f"it can't be parsed: {_where_it_fails(error)}"
         raise RefusedQueryError(message) from None
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         # sqlglot takes it for granted that calls have all of their arguments.
@@ -412,10 +414,26 @@ def _problem(node: exp.Expr) -> str | None:  # noqa: PLR0911  # one return per k
         case exp.Any() | exp.All() if isinstance(node.parent, exp.Like | exp.ILike):
             return None
         case exp.Anonymous():
-            known = AS_GIVEN in node.meta or node.name.lower() in BY_NAME
-            return None if known else f"the function {node.name} isn't known to give the same value each time"
+            return None if AS_GIVEN in node.meta else _problem_of_name(node.name)
         case _:
             return _problem_of_form(node) or _problem_of_relation(node) or _problem_of_kind(node)
+
+
+def _problem_of_name(function: str) -> str | None:
+    if _TIME_WINDOW.match(f"{function}("):
+        return _instead_of(function)
+    known = function.lower() in BY_NAME
+    return None if known else f"the function {function} isn't known to give the same value each time"
+
+
+def _instead_of(window: str) -> str:
+    """Why a ``window`` of time isn't supported, and what is."""
+    if window.lower() == "session_window":
+        return f"{window}() puts rows together by how near they are to each other, so any row may change all groups"
+    return (
+        f"{window}() isn't supported: Spark makes rows and groups of it that the query doesn't show. Group by "
+        "date_trunc('HOUR', ts), or by timestamp_seconds(unix_seconds(ts) DIV 900 * 900) for 15 minutes"
+    )
 
 
 def _problem_of_form(node: exp.Expr) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,11 @@ from dagster_ips.errors import LostCheckpointError
 
 if TYPE_CHECKING:
     from dagster_ips.spark.late import errors
+
+
+_NO_FOLDER = re.compile(r"Mkdirs failed to create (\S+)")
+_LONGEST_NAME = 255
+"""In bytes, of a file or folder in most file systems; Iceberg writes other characters than ASCII as ``%C3%A9``."""
 
 
 def first_line(error: Exception) -> str:
@@ -23,6 +29,14 @@ def column_without_nulls(error: errors.PySparkException) -> str | None:
         return None
     path = (error.getMessageParameters() or {}).get("walkedTypePath", "")
     return ".".join(path.split()) or "a column"
+
+
+def is_of_long_path(error: errors.PySparkException) -> bool:
+    """Whether a file can't be written because its path or a folder of it has too long a name."""
+    text = str(error)
+    folder = _NO_FOLDER.search(text)
+    is_long = folder is not None and max(map(len, folder[1].split("/"))) > _LONGEST_NAME
+    return is_long or "File name too long" in text or "KeyTooLong" in text
 
 
 def unresolved_column(error: errors.PySparkException) -> str | None:

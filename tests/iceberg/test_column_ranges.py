@@ -42,6 +42,7 @@ from pyiceberg.types import (
 )
 
 from dagster_ips.core.change_set import ChangeSet, DataFile
+from dagster_ips.core.partition_keys import Span
 from dagster_ips.core.ranges import ChangeRange, RangeKind
 from dagster_ips.errors import UnknownColumnError, UnorderedColumnError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
@@ -50,6 +51,7 @@ from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.column_ranges import change_range, change_ranges, partition_values
+from dagster_ips.iceberg.file_spans import span
 from dagster_ips.iceberg.metadata import TableMetadata
 from tests.iceberg.sources import TABLE, TARGET, Source, numbered
 from tests.iceberg.test_appended_histories import check_range
@@ -124,6 +126,21 @@ def test_a_truncated_upper_bound_still_includes_the_value(tmp_path: Path) -> Non
     found = source.capture("the title").ranges["the title"]
     assert found.kind is RangeKind.BOUNDED
     assert str(found.lower) < long < str(found.upper)
+
+
+@pytest.mark.parametrize(("lower", "upper"), [("a", None), (None, "b"), (None, None)])
+def test_a_bound_that_is_cut_inside_a_character_leaves_its_side_open(
+    tmp_path: Path, lower: str | None, upper: str | None
+) -> None:
+    """Other writers cut the bounds of texts after some bytes."""
+    metadata = Source(tmp_path).lake.load(TABLE, asset="daily")
+    field, cut = metadata.columns["the title"].field_id, "a\u00e9".encode()[:2]
+    lowers, uppers = ({field: end.encode() if end else cut} for end in (lower, upper))
+    file = DataFile("a.parquet", 0, 2, 1, lower_bounds=lowers, upper_bounds=uppers, null_counts={field: 0})
+    assert span(file, metadata, "the title") == Span(lower, upper)
+    found = change_range(ChangeSet((file,)), metadata, "the title")
+    assert found.kind is RangeKind.UNBOUNDED
+    assert (found.since("the title") == "TRUE") is (lower is None)
 
 
 def test_a_column_without_statistics_is_unbounded(tmp_path: Path) -> None:

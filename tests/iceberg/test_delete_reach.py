@@ -195,3 +195,11 @@ def test_deletes_by_equality_reach_only_older_files_that_may_have_their_values(
 def test_deletes_by_equality_without_a_sequence_number_reach_files_of_any() -> None:
     delete = file_of([(5, "m", 0.0)], 0, ids=[1])
     assert DeleteReach.of([delete], table()).covers(file_of([(5, "m", 0.0)], 7))
+
+
+def test_a_path_that_is_cut_inside_a_character_is_no_path() -> None:
+    """Then the delete file may be for every data file of its partition."""
+    cut = [{"key": 2147483546, "value": "s3://lake/a\u00e9".encode()[:-1]}]
+    described = {"content": 1, "lower_bounds": cut, "upper_bounds": cut}
+    delete = ManifestEntry({}, 0, Content.DELETES, {"data_file": described})
+    assert delete_reach.data_file_of(delete) is None

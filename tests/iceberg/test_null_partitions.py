@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +69,17 @@ def test_of_a_table_without_partitions_no_manifest_list_is_read(tmp_path: Path) 
     table = source.lake.load(TABLE, asset="test")
     Path(source.table.current_snapshot().manifest_list.removeprefix("file://")).unlink()  # type: ignore[union-attr]  # it has one
     assert not misread_at(source.lake.storage, table, table.ancestry().head).null_in_partitions
+
+
+def test_a_text_of_which_a_bound_is_cut_inside_a_character_is_hidden(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    source.append([{1: 1, 3: "\u00e9\u00e9"}])
+    table = source.lake.load(TABLE, asset="test")
+    (file,) = source.capture().files.changes.touched
+    (title,) = [number for number, path in table.texts.items() if path == ("the title",)]
+    whole = file.upper_bounds[title]
+    assert not misread_in(table, [file]).hidden.keys() & {("the title",)}
+    cut = replace(file, upper_bounds={**file.upper_bounds, title: whole[:-1]})
+    assert ("the title",) in misread_in(table, [file, cut]).hidden
+    also = misread_at(source.lake.storage, table, table.ancestry().head).hiding_also({("the title",): "x"})
+    assert ("the title",) in also.hidden

@@ -205,7 +205,8 @@ def test_a_null_where_the_table_has_none_is_refused_with_the_columns_name(
     materialize(made, instance, "shaped")
     before = lake.catalog.load("media.shaped", asset="test")
     lake.append(events([2]))
-    with pytest.raises(NullValueError, match=r"NULL in seconds, .*DROP NOT NULL"):
+    remedy = r"ALTER TABLE .lake.\..media.\..shaped. ALTER COLUMN seconds DROP NOT NULL"
+    with pytest.raises(NullValueError, match=rf"NULL in seconds, .*: {remedy}"):
         materialize(made, instance, "shaped")
     after = lake.catalog.load("media.shaped", asset="test")
     assert (after.properties, after.raw["refs"]) == (before.properties, before.raw["refs"])
@@ -330,3 +331,38 @@ def test_groups_are_found_by_a_nested_key_that_gets_a_field_as_rows_are_removed(
     materialize(definitions, instance, "combined")
     found = lake.sql("SELECT s.a, s.b, n, last FROM lake.media.combined").collect()
     assert Counter(map(tuple, found)) == Counter([(1, None, 1, 1), (2, None, 1, 3), (1, 1, 1, 4)])
+
+
+@pytest.mark.parametrize("layout", mostly_slow([{"partition_by": ["amount"]}, {"sort_by": ["amount"]}, {}]))
+def test_a_table_that_can_not_take_a_narrower_type_can_be_recomputed_as_its_refusal_says(
+    lake: Lake, instance: dg.DagsterInstance, layout: dict[str, list[str]]
+) -> None:
+    """A column by which rows are partitioned or sorted can't be dropped; the table can."""
+
+    def create(kind: str, amount: str) -> None:
+        lake.sql(f"CREATE TABLE lake.media.playback (event_id BIGINT, amount {kind}) USING iceberg")
+        lake.sql(f"INSERT INTO lake.media.playback VALUES (1, {amount})")
+
+    @dg.asset(
+        ins={"playback": ips.incremental()},
+        metadata=ips.append(remove_on=["event_id"]) | ips.table("media.narrow", **layout),
+    )
+    def narrow(playback: ips.IcdcView) -> DataFrame:
+        return playback.added
+
+    lake.catalog.create_namespace("media")
+    definitions = pipeline(lake.folder, lake.spark_folder, narrow)
+    create("DECIMAL(20, 4)", "1.5")
+    materialize(definitions, instance, "narrow")
+    lake.sql("DROP TABLE lake.media.playback")
+    create("DECIMAL(10, 2)", "2.5")
+    with pytest.raises(FrameColumnsError, match="To change the table instead") as refused:
+        materialize(definitions, instance, "narrow", tags=FULL)
+    change = "DROP TABLE lake.media.narrow" if layout else "ALTER TABLE lake.media.narrow DROP COLUMN amount"
+    assert f": {change}. " in str(refused.value)
+    lake.sql(change)
+    materialize(definitions, instance, "narrow", tags=None if layout else FULL)
+    lake.sql("INSERT INTO lake.media.playback VALUES (2, 3.25)")
+    materialize(definitions, instance, "narrow")
+    found = lake.another_session().table("lake.media.narrow").collect()
+    assert sorted((row.event_id, str(row.amount)) for row in found) == [(1, "2.50"), (2, "3.25")]

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
+from pyiceberg.io.pyarrow import StatsAggregator
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, Transform
-from pyiceberg.types import IntegerType, NestedField, UUIDType
+from pyiceberg.types import IntegerType, NestedField, StringType, UUIDType
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
+from dagster_ips.errors import CutBoundError
 from dagster_ips.exactly_once.snapshot_rows import current_rows
 from dagster_ips.iceberg.null_partitions import misread_at
 from dagster_ips.spark.branches import Branch
@@ -53,6 +56,9 @@ CONDITIONS = (
 )
 SCHEMA = Schema(NestedField(1, "id", IntegerType()), NestedField(2, "u", UUIDType()))
 UUIDS = [uuid.UUID(int=each << 124 | 11) for each in (0, 7, 8, 10, 15)]
+OF_TEXTS = Schema(NestedField(1, "id", IntegerType()), NestedField(2, "x", StringType()))
+_CUT = 4
+"""Bytes of a bound: one letter, and one and a half of two bytes each."""
 OF_UUIDS = (
     f"u = '{UUIDS[2]}'",
     f"u > '{UUIDS[1]}'",
@@ -227,3 +233,44 @@ def test_a_table_without_nulls_in_partitions_and_floats_is_read_as_it_is(lake: L
         head = lake.catalog.load("media.up", asset="test").head_snapshot_id()
         plain = lake.session.read.option("versionAsOf", str(head)).table("lake.media.up")
         assert looked_up(lake, "media.up").sameSemantics(plain) is is_plain
+
+
+@pytest.mark.parametrize("is_in_change", [True, False])
+def test_a_condition_on_a_text_whose_bound_is_cut_inside_a_character_selects_the_same_rows_or_says_what_to_do(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, *, is_in_change: bool
+) -> None:
+    """To Iceberg it is an error. Of files that aren't in the change, only Iceberg looks at the bounds."""
+
+    def add(number: int, *, is_cut: bool) -> None:
+        with monkeypatch.context() as patch:
+            if is_cut:
+                for name in ("min_as_bytes", "max_as_bytes"):
+                    own = getattr(StatsAggregator, name)
+                    patch.setattr(StatsAggregator, name, lambda each, own=own: (own(each) or b"")[:_CUT])
+            table = lake.catalog.client.load_table("media.texts")
+            table.append(pa.table({"id": pa.array([number], pa.int32()), "x": ["a" + "\u00e9" * 20]}))
+
+    @dg.asset(ins={"texts": ips.incremental()}, metadata=ips.merge(on=["id"]) | ips.table("media.some"))
+    def some(texts: ips.IcdcView) -> DataFrame:
+        return texts.affected("id").where("x > 'a'")
+
+    lake.catalog.create_namespace("media")
+    lake.catalog.client.create_table("media.texts", OF_TEXTS)
+    definitions = definitions_on(lake.folder, lake.spark_folder, ips.iceberg_asset("texts", table="media.texts"), some)
+    add(1, is_cut=is_in_change)
+    materialize(definitions, instance, "some")
+    add(2, is_cut=True)
+    if is_in_change:
+        lake.sql("DELETE FROM lake.media.texts WHERE id = 1")
+    materialize(definitions, instance, "some")
+    left = {2} if is_in_change else {1, 2}
+    assert {row.id for row in lake.sql("SELECT id FROM lake.media.some").collect()} == left
+    if is_in_change:
+        return
+    lake.sql("INSERT INTO lake.media.texts SELECT /*+ COALESCE(1) */ * FROM VALUES (0, 'b'), (3, 'b')")
+    with pytest.raises(CutBoundError, match=r"media\.texts: the metadata of a data file has a bound") as refused:
+        materialize(definitions, instance, "some")
+    remedy = str(refused.value).rpartition("again: ")[2].rstrip(".")
+    lake.sql(remedy).collect()
+    materialize(definitions, instance, "some")
+    assert {row.id for row in lake.sql("SELECT id FROM lake.media.some").collect()} == left | {0, 3}

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import dagster_ips as ips
-from dagster_ips.errors import FilesGoneError, IcdcTableGoneError
+from dagster_ips.errors import FilesGoneError, IcdcTableGoneError, SnapshotGoneError
 from tests.support.lake import Lake, events
 from tests.support.pipeline import expected_agg, materialize, pipeline
 from tests.support.variants import mostly_slow
@@ -133,3 +133,44 @@ def test_a_snapshot_that_a_run_does_not_read_may_expire_while_the_run_works(
     assert lake.rows("media.copied") == Counter(rows + more)
     materialize(definitions, instance, "copied")
     assert lake.rows("media.copied") == Counter(rows + more + later)
+
+
+@pytest.mark.parametrize("read", mostly_slow(["source", "affected", "source in the function", "a lookup"], quick=2))
+def test_a_snapshot_that_expires_while_a_run_reads_it_is_named_and_the_next_run_captures_anew(
+    lake: Lake, instance: dg.DagsterInstance, read: str
+) -> None:
+    def expire() -> None:
+        if not expired:
+            expired.append(lake.catalog.load("media.playback", asset="test").head_snapshot_id())
+            lake.append(more)
+            retained = "older_than => now(), retain_last => 1"
+            lake.sql(f"CALL lake.system.expire_snapshots(table => 'media.playback', {retained})").collect()
+
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.merge(on=["event_id"]) | ips.table("media.copied"))
+    def affected(playback: ips.IcdcView) -> DataFrame:
+        rows = playback.affected("event_id")
+        expire()
+        return rows
+
+    @dg.asset(ins={"playback": ips.incremental()}, metadata=ips.replace() | ips.table("media.copied"))
+    def source(playback: ips.IcdcView) -> DataFrame:
+        expire()
+        assert not read.endswith("function") or playback.source.count()
+        return playback.source
+
+    @dg.asset(metadata=ips.table("media.copied"))
+    def looked_up(playback: DataFrame) -> DataFrame:
+        expire()
+        return playback
+
+    lake.create_playback(rows := events(range(6)))
+    more, expired = events(range(6, 9)), []
+    asset = {"affected": affected, "a lookup": looked_up}.get(read, source)
+    definitions = pipeline(lake.folder, lake.spark_folder, asset)
+    name = asset.key.to_user_string()
+    with pytest.raises(SnapshotGoneError, match=r"media\.playback: its snapshot \d+.*Run it again") as raised:
+        materialize(definitions, instance, name)
+    assert [raised.value.snapshot_id] == expired
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+    materialize(definitions, instance, name)
+    assert lake.rows("media.copied") == Counter(rows + more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
@@ -10,9 +11,11 @@ import pytest
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.exactly_once.effects import Effect
+from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.spark.branches import Branch
 from tests.support.at_effect import at
-from tests.support.lake import Lake, events
+from tests.support.lake import SCHEMA, Lake, events
 from tests.support.pipeline import pipeline
 from tests.support.variants import mostly_slow
 
@@ -33,9 +36,9 @@ def written(mode: dict[str, Any], *columns: str, frame: str = "added", **table: 
     return some
 
 
-def combined(*columns: str, **aggregates: str) -> dg.AssetsDefinition:
+def combined(*columns: str, layout: dict[str, Any] | None = None, **aggregates: str) -> dg.AssetsDefinition:
     mode = ips.combine(on=["account"], aggregates={"plays": "count(*)"} | aggregates)
-    return written(mode, "account", "_weight", *columns, frame="weighted")
+    return written(mode, "account", "_weight", *columns, frame="weighted", **(layout or {}))
 
 
 def overwritten(where: str, *columns: str) -> dg.AssetsDefinition:
@@ -210,3 +213,72 @@ def test_a_column_that_another_run_may_use_by_now_stays_and_the_refusal_says_so(
         said = refused(lake, instance, written(ips.append(), *ROWS, "CAST(1 / (seconds - seconds) AS STRING) AS more"))
     assert "newer snapshots" in said
     assert lake.sql(f"SELECT more FROM lake.{TABLE}.branch_other WHERE event_id = 8").collect()[0][0] == "a"
+
+
+@pytest.mark.parametrize("shared", mostly_slow(["media.some", "media.playback"]))
+def test_a_table_in_the_folder_of_another_catalogs_table_is_refused_by_the_first_run(
+    lake: Lake, instance: dg.DagsterInstance, shared: str
+) -> None:
+    """Two names of a catalog on one database give tables of one name the same folder."""
+    lake.create_playback(events(range(3)))
+    other = LakeCatalog("other", lake.catalog.properties)
+    other.create_namespace("media")
+    other.client.create_table(shared, SCHEMA)
+    good, _ = GOOD_AND_REFUSED["keys that repeat"]
+    said = refused(lake, instance, good)
+    assert f"{shared}: catalog other in the same database has a table of this name in the same folder" in said
+    assert lake.catalog.find(TABLE) is None
+    assert lake.catalog.client.list_tables("ips") == []
+    other.load(shared, asset="test")
+    other.drop(shared)
+    assert run(lake, instance, good).success
+
+
+BY_ACCOUNT = {"partition_by": ["account"]}
+LONG: dict[str, Callable[..., dg.AssetsDefinition]] = {
+    "append": lambda **table: written(ips.append(), "account", **table),
+    "merge": lambda **table: written(ips.merge(on=["account", "event_id"]), "account", "event_id", **table),
+    "combine": lambda **table: combined(layout={**table}),
+    "sql": lambda **table: ips.sql_asset("some", SUMS_OF.replace("{more}", ""), table=TABLE, **table),
+}
+
+
+@pytest.mark.parametrize("mode", mostly_slow(LONG))
+def test_a_value_of_a_partition_that_no_folder_can_be_named_after_is_refused_with_its_column_and_length(
+    lake: Lake, instance: dg.DagsterInstance, mode: str
+) -> None:
+    lake.create_playback(events([1]))
+    lake.sql("INSERT INTO lake.media.playback SELECT 2, event_date, repeat('\u00e9', 300), 3 FROM lake.media.playback")
+    said = refused(lake, instance, LONG[mode](**BY_ACCOUNT))
+    assert f"{TABLE}: a row's account has 300 characters, and a partition's value is part of the paths" in said
+    assert lake.catalog.find(TABLE) is None
+    names = ("write.object-storage.enabled", "write.object-storage.partitioned-paths")
+    assert all(name in said for name in names)
+    properties = dict(zip(names, ("true", "false"), strict=True))
+    assert run(lake, instance, LONG[mode](**BY_ACCOUNT, properties=properties)).success
+    assert sum(lake.rows(TABLE).values()) == 2
+
+
+FIRST = {
+    "append": written(ips.append(), *ROWS),
+    "own SQL": stated("event_id LONG, seconds LONG", INSERT.replace("{more}", "")),
+}
+
+
+@pytest.mark.parametrize("first", mostly_slow(FIRST))
+def test_a_first_run_in_a_catalog_that_does_not_keep_branches_leaves_no_table(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Nessie takes the empty snapshot by which a new table's branch is created for the head of main."""
+    create = Branch.create
+
+    def created_on_main(branch: Branch, session: Any, *, head: Any) -> None:  # noqa: ANN401  # as create()
+        create(branch, session, head=head)
+        branch.fast_forward(session, onto="main")
+        branch.drop(session)
+
+    lake.create_playback(events(range(3)))
+    monkeypatch.setattr(Branch, "create", created_on_main)
+    assert "media.some: catalog lake doesn't keep branches" in refused(lake, instance, FIRST[first])
+    assert lake.catalog.find(TABLE) is None
+    assert lake.catalog.client.list_tables("ips") == []

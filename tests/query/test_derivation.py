@@ -1100,6 +1100,12 @@ def test_spaces_and_comments_do_not_make_another_query_but_quoted_text_does() ->
         ("SELECT a FROM ${source} JOIN t USING (i)", r"Spark replaces \$\{source\} by one of its settings"),
         ("SELECT 1", "reads no table"),
         ("SELECT a FROM t; SELECT b FROM t", "isn't a single SELECT"),
+        (
+            "SELECT window(c, '1 hour') AS w, count(*) FROM t0 GROUP BY window(c, '1 hour')",
+            r"Group by date_trunc\('HOUR'",
+        ),
+        ("SELECT a, window(c, '1 hour') AS w FROM t0", r"timestamp_seconds\(unix_seconds\(ts\) DIV 900"),
+        ("SELECT count(*) FROM t0 GROUP BY session_window(c, '1 hour')", "any row may change all groups"),
     ],
 )
 def test_a_query_that_cannot_be_maintained_is_refused_with_the_reason(text: str, why: str) -> None:
@@ -1199,3 +1205,16 @@ def test_a_string_in_a_side_of_a_union_may_mean_the_time_of_the_run_beside_a_tim
     columns = [[QueryColumn("day", "date"), QueryColumn("s", "string")], [QueryColumn("s", "string")]]
     refused = MaintenancePlan(read(text), columns).refused
     assert ("the time of the run" in (refused or "")) is is_time
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT parse_json(s) AS j, is_variant_null(try_parse_json(s)) AS n FROM t0",
+        "SELECT variant_get(parse_json(s), '$.a', 'int') AS a, count(*) AS n FROM t0 GROUP BY 1",
+        "SELECT date_trunc('HOUR', s) AS h, count(*) AS n FROM t0 GROUP BY 1",
+        "SELECT timestamp_seconds(unix_seconds(s) DIV 900 * 900) AS h, count(*) AS n FROM t0 GROUP BY 1",
+    ],
+)
+def test_what_is_advised_instead_of_a_window_of_time_and_the_functions_of_variants_are_accepted(text: str) -> None:
+    assert read(text).sources == (("t0",),)

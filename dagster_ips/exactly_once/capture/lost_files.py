@@ -1,4 +1,4 @@
-"""Turns an engine's error about a captured file or table into an error that helps."""
+"""Turns an engine's error about a captured file, table or snapshot into an error that helps."""
 
 from __future__ import annotations
 
@@ -6,22 +6,62 @@ import re
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
-from dagster_ips.errors import FilesGoneError, IcdcTableGoneError, IpsError
+from dagster_ips.errors import CutBoundError, FilesGoneError, IcdcTableGoneError, IpsError, SnapshotGoneError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
 _DATA_FILE = re.compile(r"[^\s'\"(]+\.(?:parquet|orc|avro|puffin)\b")
+_CUT = "Failed to decode value as UTF-8"
+_SNAPSHOT = re.compile(r"snapshot with ID (\d+)")
 _NAME = re.compile(r"/([^/\s'\"():,]+)")
 _OUT_OF_RANGE = re.compile(r"\b416\b|InvalidRange|Range ?Not ?Satisfiable", re.IGNORECASE)
 """What an object store answers if a file lacks the part asked for. Spark passes it on without the file's name."""
 _SAID, _MOST_MEASURED = 200, 1_000
 
 
-def unreadable(error: Exception, inputs: Iterable[CapturedInput], catalog: LakeCatalog) -> IpsError | None:
-    """The error to raise for ``error`` if something of ``inputs`` can't be read; None if that isn't its cause."""
+def unreadable(
+    error: Exception, inputs: Iterable[CapturedInput], catalog: LakeCatalog, looked_up: Iterable[TableMetadata] = ()
+) -> IpsError | None:
+    """The error to raise for ``error`` if something that the run reads can't be read; None if that isn't its cause.
+
+    The run reads ``inputs``, and beside them the tables ``looked_up`` as they were then.
+    """
     captured = list(inputs)
-    return lost_table(error, captured, catalog) or lost_file(error, captured, catalog.storage)
+    return (
+        lost_table(error, captured, catalog)
+        or _lost_snapshot(error, captured, looked_up, catalog)
+        or lost_file(error, captured, catalog.storage)
+        or _cut_bound(error, captured, catalog.name)
+    )
+
+
+def _cut_bound(error: Exception, inputs: Iterable[CapturedInput], catalog: str) -> CutBoundError | None:
+    """As ``unreadable``, for a bound of a file that isn't in the change, where it would have been seen."""
+    if isinstance(error, IpsError) or _CUT not in str(error):
+        return None
+    return CutBoundError(tuple(sorted({each.source.table for each in inputs})), catalog)
+
+
+def _lost_snapshot(
+    error: Exception, inputs: Iterable[CapturedInput], looked_up: Iterable[TableMetadata], catalog: LakeCatalog
+) -> SnapshotGoneError | None:
+    """As ``unreadable``, for a snapshot that expired. Engines name it, but not its table."""
+    if isinstance(error, IpsError):
+        return None
+    captures = [(each.source.table, capture) for each in inputs for capture in each.captures]
+    places = [(table, end) for table, each in captures for end in (each.to_inclusive, each.from_exclusive)]
+    read = [(table, place.snapshot_id) for table, place in places if place is not None]
+    read += [(each.table, head) for each in looked_up if (head := each.head_snapshot_id()) is not None]
+    named = set(_SNAPSHOT.findall(str(error)))
+    for table, snapshot_id in dict.fromkeys(read):
+        if str(snapshot_id) not in named:
+            continue
+        found = catalog.find(table)
+        if found is not None and snapshot_id not in found.snapshots:
+            return SnapshotGoneError(table, snapshot_id)
+    return None
 
 
 def lost_table(error: Exception, inputs: Iterable[CapturedInput], catalog: LakeCatalog) -> IcdcTableGoneError | None:

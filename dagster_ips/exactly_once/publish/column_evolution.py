@@ -155,6 +155,12 @@ def _ways_to_change(target: TableMetadata, name: str, found: Fit) -> Iterator[st
     if empty := ", ".join(_sql(*each.path) for each in found.gone if _name(each) in unwritten):
         yield f"No published run has filled {empty}, so {drop} {empty} loses nothing."
     paths = [*(each.path for each in found.gone), *(each.path for each in found.misfits)]
+    if fixed := sorted(target.layout_columns & {path[0] for path in paths}):
+        yield (
+            f"To change the table instead, which is partitioned or sorted by {', '.join(fixed)}: DROP TABLE {name}. "
+            f"The next run computes everything."
+        )
+        return
     yield (
         f"To change the table instead: {drop} {', '.join(_sql(*path) for path in paths)}. Then recompute everything: "
         f"{full_run(target.table)}."

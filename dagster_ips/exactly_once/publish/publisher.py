@@ -206,6 +206,15 @@ class Publisher:
         """A branch with a name that only this attempt uses; it isn't created yet."""
         return branch_of_run(self.catalog.name, table, self.run_id)
 
+    def require_kept(self, branch: Branch, asset: str) -> None:
+        """Fail unless the catalog has kept the ``branch``, which was just created.
+
+        Raises:
+            BranchNotKeptError: it hasn't.
+        """
+        if branch.name not in self.catalog.load(branch.table, asset=asset).branches:
+            raise BranchNotKeptError(catalog=self.catalog.name, table=branch.table, branch=branch.name)
+
     def commit_without_writing(self, captures: Sequence[Capture]) -> None:
         """Commit ``captures`` that held nothing to write; nothing is published.
 
@@ -233,8 +242,7 @@ class Publisher:
         """
         with effect(Effect.CREATE_BRANCH):
             branch.create(self.session, head=before.ancestry().head)
-        if branch.name not in self.catalog.load(branch.table, asset=asset).branches:
-            raise BranchNotKeptError(catalog=self.catalog.name, table=branch.table, branch=branch.name)
+        self.require_kept(branch, asset)
         stamp = self.stamp(captures, branch)
         with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
             write(branch, before)

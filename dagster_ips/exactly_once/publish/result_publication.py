@@ -199,10 +199,12 @@ def create_target(
 
     Raises:
         LayoutError: as ``create_table``.
+        SharedFolderError: the catalog keeps it in a folder of another table.
     """
     with effect(Effect.CREATE_TARGET):
         lake.create_namespace(namespace_of(table))
         create_table(session, lake.name, table, like, description)
+    lake.require_own_folder(table, lake.load(table, asset=table).location)
 
 
 def order_new_target(

@@ -45,7 +45,7 @@ from dagster_ips.spark.writes.append import append_rows, first_per_key
 from dagster_ips.spark.writes.combine import combine_rows
 from dagster_ips.spark.writes.group_parts import Aggregates, Change, explained
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
-from dagster_ips.spark.writes.overwrite import ChangedKeys, files_and_nulls_explained, replace_partitions, replace_rows
+from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows, write_errors_explained
 from dagster_ips.spark.writes.overwrite_where import (
     delete_where,
     is_outside,
@@ -187,9 +187,9 @@ class Result:
             UnknownColumnError: the target has no column that an Overwrite's condition names.
             OutsideConditionError: rows don't match the Overwrite's condition.
             CombineError: the change can't be added to the existing rows.
-            MixedFilesError: partitions are to be replaced, but a file has rows of several.
+            MixedFilesError, NullValueError, LongPartitionError: as ``write_errors_explained``.
         """
-        with files_and_nulls_explained(branch):
+        with write_errors_explained(self.frame, branch, target.identity_partition_columns()):
             self._write(branch, target)
 
     def _write(self, branch: Branch, target: TableMetadata) -> None:

@@ -222,6 +222,7 @@ def block(
     try:
         with effect(Effect.CREATE_BRANCH):
             branch.create(session, head=before.ancestry().head)
+        publisher.require_kept(branch, consumer)
         is_incremental = are_incremental(captures)
         with stamped(session, opened.stamp):
             if not is_incremental and before.head_snapshot_id() is not None:

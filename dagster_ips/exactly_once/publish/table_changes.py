@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.columns import Added, Fit, Widened, fit
 from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.publish.publisher import is_empty_root
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import RUN
 from dagster_ips.spark.targets import drop_columns, drop_table, set_properties, unset_properties
 
 if TYPE_CHECKING:
@@ -64,7 +66,8 @@ class TableChanges:
         if now is None or (before is not None and self._is_same(before, now)):
             return None
         heads = [now.head_snapshot_id(ref) for ref in ("main", *now.branches, *now.tags)]
-        if any(head is not None and (before is None or head not in before.snapshots) for head in heads):
+        is_new = any(head is not None and (before is None or head not in before.snapshots) for head in heads)
+        if is_new and not (before is None and _has_only_a_root(now)):
             return "it has newer snapshots, so what the run changed of it before it wrote stays"
         with effect(Effect.ALTER_TARGET):
             if before is None:
@@ -94,3 +97,13 @@ class TableChanges:
             set_properties(self.session, self.catalog.name, self.table, old)
         if new:
             unset_properties(self.session, self.catalog.name, self.table, new)
+
+
+def _has_only_a_root(table: TableMetadata) -> bool:
+    """Whether its only snapshot is the empty one by which a run's branch was created, and ``main`` is there.
+
+    It is if the catalog doesn't keep branches.
+    """
+    head = table.ancestry().head
+    is_alone = head is not None and set(table.snapshots) == {head.snapshot_id} and table.branches in ((), ("main",))
+    return is_alone and head is not None and is_empty_root(head, None) and RUN not in head.summary

@@ -28,6 +28,11 @@ from dagster_ips.orchestration.declare.declarations import plain
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 
 PARTITION_EXPRESSION = "partition_expr"
+MISSING_PARTITIONS = (
+    "These partitions of the upstream don't exist, as the days before the first one of a week that began earlier. To "
+    "compute the partition from those that do: ips.incremental(partition_mapping=dg.TimeWindowPartitionMapping("
+    "allow_nonexistent_upstream_partitions=True)), with the offsets of its mapping if it has any."
+)
 _LONGEST_TEXT = 200
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.ownership import live_rows
 from dagster_ips.iceberg.metadata import TableMetadata
 
 ROW_COUNT = "dagster/row_count"
@@ -31,12 +32,14 @@ def table_metadata(metadata: TableMetadata) -> dict[str, Any]:
     return {
         "dagster/uri": metadata.location,
         "dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns)),
-        **(row_count(head) if head else {}),
+        **(row_count(metadata, head) if head else {}),
     }
 
 
-def row_count(snapshot: Snapshot) -> dict[str, int]:
-    """The table's row count at ``snapshot``; empty if delete files hide rows, which only readers can count."""
-    if "total-records" not in snapshot.summary or int(snapshot.summary.get("total-delete-files", 0)) > 0:
-        return {}
-    return {ROW_COUNT: int(snapshot.summary["total-records"])}
+def row_count(metadata: TableMetadata, snapshot: Snapshot) -> dict[str, int]:
+    """The table's row count at ``snapshot``; empty if delete files hide rows that only readers can count."""
+    records = snapshot.summary.get("total-records")
+    if records is not None and int(snapshot.summary.get("total-delete-files", 0)) == 0:
+        return {ROW_COUNT: int(records)}
+    rows = live_rows(snapshot) if metadata.hides_rows_by_vectors else None
+    return {ROW_COUNT: rows.least} if rows is not None else {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from dagster_ips.core.cascade import short
 from dagster_ips.iceberg.cascade_stamps import belongs_to
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import RUN
@@ -27,9 +28,14 @@ class Commit:
 
 def outside_commit(tables: Sequence[TableMetadata], cascade: str) -> Commit | None:
     """The outside commit that the cascade is named after; None for other cascades, or once the snapshot has expired."""
-    found = ((table, table.snapshots.get(int(cascade))) for table in tables) if cascade.isdecimal() else ()
-    commits = [Commit(table.table, s.snapshot_id, s.timestamp_ms, None) for table, s in found if s]
-    return commits[0] if commits else None
+    found = ((table, id_) for table in tables for id_ in table.snapshots if short(str(id_)) == short(cascade))
+    commits = (Commit(table.table, id_, table.snapshots[id_].timestamp_ms, None) for table, id_ in found)
+    return next(commits, None)
+
+
+def run_named(instance: dg.DagsterInstance, cascade: str) -> str | None:
+    """The id of the run that the cascade is named after, if it is among the newest."""
+    return next((id_ for id_ in instance.get_run_ids(limit=_MOST_RUNS) if short(id_) == short(cascade)), None)
 
 
 def commits_of(tables: Sequence[TableMetadata], cascade: str) -> list[Commit]:
@@ -45,8 +51,8 @@ def commits_of(tables: Sequence[TableMetadata], cascade: str) -> list[Commit]:
 
 def runs_of(instance: dg.DagsterInstance, cascade: str, commits: Sequence[Commit]) -> list[dg.RunRecord]:
     """The runs that are tagged with the cascade, started it, or published one of its ``commits``; oldest first."""
-    by_tag = [dg.RunsFilter(tags={tag: cascade}) for tag in (CASCADE_TAG, PLAN_TAG, BACKFILL_TAG)]
-    named = sorted({cascade, *(each.run_id for each in commits if each.run_id)})
+    by_tag = [dg.RunsFilter(tags={tag: short(cascade)}) for tag in (CASCADE_TAG, PLAN_TAG, BACKFILL_TAG)]
+    named = sorted({run_named(instance, cascade) or cascade, *(each.run_id for each in commits if each.run_id)})
     filters = [*by_tag, dg.RunsFilter(run_ids=named)]
     records = [record for each in filters for record in instance.get_run_records(each)]
     found = {record.dagster_run.run_id: record for record in records}

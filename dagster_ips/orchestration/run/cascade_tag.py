@@ -72,13 +72,13 @@ def follow_head(running: dg.AssetExecutionContext | None, table: TableMetadata) 
 def cascade_of_run(step: Any) -> Cascade:  # noqa: ANN401  # Dagster's class for it isn't public
     """The cascade of what a run without captures publishes: the one in its tag, or else one that it starts."""
     run = step.instance.get_run_by_id(step.run_id) or step.dagster_run
-    return Cascade((run.tags[CASCADE_TAG],)) if CASCADE_TAG in run.tags else started_by(run)
+    return Cascade.of([run.tags[CASCADE_TAG]]) if CASCADE_TAG in run.tags else started_by(run)
 
 
 def started_by(run: dg.DagsterRun) -> Cascade:
     """The cascade that a run starts, named after its managed backfill (even if re-executed), its backfill or itself."""
     named = (run.tags[tag] for tag in (PLAN_TAG, BACKFILL_TAG) if tag in run.tags)
-    return Cascade((next(named, run.run_id),))
+    return Cascade.of([next(named, run.run_id)])
 
 
 def links(cascade: Cascade) -> dg.MetadataValue[str]:

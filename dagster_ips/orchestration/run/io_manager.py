@@ -67,7 +67,7 @@ from dagster_ips.orchestration.run.data_versions import (
 from dagster_ips.orchestration.run.run_metadata import RunReport, captured_metadata, older_rows_in, run_metadata
 from dagster_ips.orchestration.run.runs import RunInputs, Runs
 from dagster_ips.orchestration.run.starting_over import start_over
-from dagster_ips.orchestration.run.step_try import StepTries
+from dagster_ips.orchestration.run.step_try import StepTries, StepTry
 from dagster_ips.orchestration.run.unreadable_inputs import reads
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.session import configure, is_frame, is_frame_class
@@ -201,7 +201,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
                 where=result.write_mode.where if isinstance(result.write_mode, OverwriteWhere) else None,
                 shares_views=shares_views,
             )
-        with runs.writing(captured, table):
+        with runs.writing(captured, table, self._tries.of(step).looked_up):
             # With partitions there is no stamp: runs of other partitions, which may read a later state of a lookup,
             # publish in between.
             is_told = isinstance(result.write_mode, Combine) and not context.has_asset_partitions
@@ -292,9 +292,13 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             selected = [each for each in consumers if each.key in running.selected_asset_keys]
             runs = self.runs(context.step_context.instance)
             this.captured = runs.staged_for(_staged(context)).capture_together(selected, running)
-        found = [view.captured for each in this.captured.values() for view in each.views.values()]
-        reads(found, self.catalog.open())
+        self._reads(this)
         return this.captured
+
+    def _reads(self, this: StepTry) -> None:
+        """Remember what the function of the step that this thread is running reads."""
+        views = [view for each in (this.captured or {}).values() for view in each.views.values()]
+        reads([view.captured for view in views], [each.table for each in this.looked_up.values()], self.catalog.open())
 
     def _whole_table(self, context: dg.InputContext, metadata: MetadataByKey) -> Any:  # noqa: ANN401  # see load_input
         lake, staged = self.catalog.open(), _staged(context)
@@ -308,6 +312,7 @@ class IcdcIOManager(dg.ConfigurableIOManager):
             this, name = self._tries.of(context.step_context), f"{lake.name}.{table}"
             this.looked_up[name] = LookedUp(found, rows)
             this.lookups[name] = frame
+            self._reads(this)
             follow_head(running, found)
             record_input(context.step_context, context.asset_key, TableRead(found, found.ancestry().head, lake.storage))
         # Dagster doesn't accept input metadata for several partitions.

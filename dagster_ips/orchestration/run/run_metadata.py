@@ -218,9 +218,10 @@ def _origins(report: RunReport) -> dict[str, Any]:
 def _tables(views: Mapping[str, RunView]) -> dict[str, Any]:
     """Tables of the values and partitions that changed; none for inputs read in mode ``full``, where everything did."""
     changed = {name: view for name, view in views.items() if view.mode is Mode.INCREMENTAL and not view.is_empty}
+    is_of_several = len(views) > 1  # The UI's page of an asset has no room for a column that is always the same.
     ranges = [
         {
-            "input": name,
+            **({"input": name} if is_of_several else {}),
             "column": column,
             "lowest": _bound(found.lowest),
             "highest": _bound(found.highest),
@@ -230,7 +231,10 @@ def _tables(views: Mapping[str, RunView]) -> dict[str, Any]:
         for column, found in view.reported_ranges.items()
     ]
     partitions = [
-        {"input": name, "partition": ", ".join(f"{field}={_side(value)}" for field, value in each.items())}
+        {
+            **({"input": name} if is_of_several else {}),
+            "partition": ", ".join(f"{field}={_side(value)}" for field, value in each.items()),
+        }
         for name, view in changed.items()
         for each in view.reported_partitions or ()
     ]

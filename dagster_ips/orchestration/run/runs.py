@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import dagster as dg
@@ -19,7 +18,7 @@ from dagster_ips.core.log_lines import Event, LogLine
 from dagster_ips.core.ownership import Consent, owner_of
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.core.retention import Retention
-from dagster_ips.errors import DeclarationError, UnreadableColumnError
+from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
@@ -162,7 +161,7 @@ class Runs:
         ]
         lake = self.lake.reading_once()
         captured = capture_together(Capturer(lake, self.store, self.icdc_namespace), requests, run_id=run.run_id)
-        self._require_readable(consumers, captured)
+        self._require_usable(consumers, captured, lake)
         self._require_unmoved(consumers)  # If so, the cursors that were read in between hold for the branches, too.
         session, weighs = self.session(), any(each.weighs_live_rows for each in consumers)
         views = _views_of_tables(captured, list(inputs), session, lake, weighs_live_rows=weighs)
@@ -182,11 +181,23 @@ class Runs:
             tables = {table for each in consumers for table in (each.table, *(of.table for of in each.inputs.values()))}
             self.staged.require_unmoved(self.lake.on_branch(None), tables)
 
-    def _require_readable(self, consumers: Sequence[Consumer], captured: Mapping[str, Sequence[CapturedInput]]) -> None:
+    def _require_usable(
+        self, consumers: Sequence[Consumer], captured: Mapping[str, Sequence[CapturedInput]], lake: LakeCatalog
+    ) -> None:
+        """Refuse tables that Spark can't read and, when they are captured first, those that share their folder.
+
+        Raises:
+            UnreadableColumnError, SharedFolderError: there is one; what was captured is dropped.
+        """
+        inputs = [each for of_one in captured.values() for each in of_one]
         try:
-            for each in chain.from_iterable(captured.values()):
+            for each in inputs:
                 require_readable_by_spark(each.source)
-        except UnreadableColumnError:
+            if any(each.capture.number == 1 for each in inputs):
+                targets = [lake.find(each.table) for each in consumers]
+                for table in [*(each.source for each in inputs), *(each for each in targets if each is not None)]:
+                    lake.require_own_folder(table.table, table.location)
+        except IpsError:
             for consumer in consumers:
                 found = [capture for each in captured.get(consumer.name, ()) for capture in each.captures]
                 drop_tables_of_refused(self.lake, self.store, found, target=consumer.table)
@@ -245,20 +256,25 @@ class Runs:
         return replace(captured, by_partition=_counts(lake.storage, captured))
 
     @contextlib.contextmanager
-    def writing(self, captured: RunInputs, target: str) -> Iterator[None]:
+    def writing(
+        self, captured: RunInputs, target: str, looked_up: Mapping[str, LookedUp] | None = None
+    ) -> Iterator[None]:
         """Wrap writes to ``target``: name what can't be read, and release what Spark has cached at the end.
 
-        An error also drops the run's ICDC tables. A staged run keeps them: see ``drop_old_tables``.
+        ``looked_up`` are all tables that were read beside the views, as they were then. An error also
+        drops the run's ICDC tables. A staged run keeps them: see ``drop_old_tables``.
 
         Raises:
             FilesGoneError: a data file that the captures refer to can no longer be read.
             IcdcTableGoneError: an ICDC table was dropped in the meantime.
+            SnapshotGoneError: a snapshot that is read expired in the meantime.
         """
         views = list(captured.views.values())
         try:
             yield
         except Exception as error:
-            lost = unreadable(error, [view.captured for view in views], self.lake)
+            beside = [each.table for each in (looked_up or {}).values()]
+            lost = unreadable(error, [view.captured for view in views], self.lake, beside)
             if self.staged is None:
                 drop_tables_of_refused(self.lake, self.store, captured.captures, target=target)
             if lost:

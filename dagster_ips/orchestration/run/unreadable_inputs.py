@@ -12,15 +12,16 @@ from typing import Any
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.lost_files import unreadable
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
 
-_READING: dict[int, tuple[Sequence[CapturedInput], LakeCatalog]] = {}
+_READING: dict[int, tuple[Sequence[CapturedInput], Sequence[TableMetadata], LakeCatalog]] = {}
 """By thread, the inputs of its current step. The same thread loads a step's inputs and calls its function."""
 _DONE = "__ips_says_what_it_could_not_read__"
 
 
-def reads(inputs: Sequence[CapturedInput], catalog: LakeCatalog) -> None:
-    """Remember that the function of the step that this thread is running reads ``inputs``."""
-    _READING[threading.get_ident()] = (inputs, catalog)
+def reads(inputs: Sequence[CapturedInput], looked_up: Sequence[TableMetadata], catalog: LakeCatalog) -> None:
+    """Remember that the function of the step that this thread is running reads ``inputs`` and ``looked_up``."""
+    _READING[threading.get_ident()] = (inputs, looked_up, catalog)
 
 
 def saying_what_is_unreadable(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,6 +52,8 @@ def _explained() -> Iterator[None]:
         yield
     except Exception as error:
         reading = _READING.get(threading.get_ident())
-        if reading and (found := unreadable(error, *reading)):
-            raise found from error
+        if reading:
+            inputs, looked_up, catalog = reading
+            if found := unreadable(error, inputs, catalog, looked_up):
+                raise found from error
         raise

@@ -101,7 +101,7 @@ def events_since(
     new = [snapshot for snapshot in new if later is None or snapshot.snapshot_id in later]
     reported = new[:MOST_REPORTED]
     events: list[Event] = [
-        _materialization(table, each, table_metadata(metadata) if each is new[-1] else row_count(each))
+        _materialization(table, each, table_metadata(metadata) if each is new[-1] else row_count(metadata, each))
         for each in reported
     ]
     if len(new) > len(reported):  # Because the location is left out, the next tick continues here.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.row_text import row_text
-from dagster_ips.errors import MixedFilesError, NullValueError, UnfitFrameError
+from dagster_ips.errors import LongPartitionError, MixedFilesError, NullValueError, UnfitFrameError
 from dagster_ips.spark.branches import Branch, table_argument
-from dagster_ips.spark.error_text import column_without_nulls
+from dagster_ips.spark.error_text import column_without_nulls, is_of_long_path
 from dagster_ips.spark.frames import MOST_LITERALS, all_of, any_of, computed_once, distinct_keys, free_prefix, listed
 from dagster_ips.spark.late import F, errors, sql
 from dagster_ips.spark.observed import watched
@@ -25,23 +25,33 @@ _MIXED = "some, but not all, rows match filter"
 
 
 @contextlib.contextmanager
-def files_and_nulls_explained(branch: Branch) -> Iterator[None]:
-    """Around writes to ``branch``: explains errors that its files or its NOT NULL columns cause.
+def write_errors_explained(frame: DataFrame, branch: Branch, partition_columns: Sequence[str]) -> Iterator[None]:
+    """Around writes of ``frame`` to ``branch``: explains errors of its files, partitions and NOT NULL columns.
 
     Raises:
         MixedFilesError: a file has rows of a partition that is replaced and of others.
         NullValueError: a row has a null where the table can't hold one.
+        LongPartitionError: the value of a partition is too long to be part of a path.
     """
     try:
         yield
     except errors.PySparkException as error:
         if (column := column_without_nulls(error)) is not None:
-            raise NullValueError(branch.table, column) from error
+            raise NullValueError(branch.table, column, branch.table_sql_name) from error
+        if is_of_long_path(error) and partition_columns:
+            raise LongPartitionError(branch.table, *_longest(frame, partition_columns)) from error
         if _MIXED not in str(error):
             raise
         arguments = f"table => {table_argument(branch.table)}, options => map('rewrite-all', 'true')"
         rewrite = f"CALL {quoted(branch.catalog)}.system.rewrite_data_files({arguments})"
         raise MixedFilesError(branch.table, rewrite) from error
+
+
+def _longest(frame: DataFrame, columns: Sequence[str]) -> tuple[str, int]:
+    """The column that has the longest value as text, and how many characters that has; runs a job."""
+    lengths = [F.max(F.length(F.col(quoted(column)).cast("string"))).alias(column) for column in columns]
+    (found,) = frame.select(*lengths).collect()
+    return max(zip(columns, (length or 0 for length in found), strict=True), key=lambda each: each[1])
 
 
 def replace_rows(frame: DataFrame, branch: Branch, *, table_is_empty: bool) -> None:

@@ -7,8 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dagster_ips.exactly_once.capture.lost_files import lost_file
-from tests.iceberg.sources import Source, numbered
+from dagster_ips.errors import CutBoundError, SnapshotGoneError
+from dagster_ips.exactly_once.capture.lost_files import lost_file, unreadable
+from tests.iceberg.sources import TABLE, Source, numbered
 from tests.iceberg.test_manifests_of_others import rewrite_manifests
 
 
@@ -48,3 +49,29 @@ def test_a_file_without_an_extension_is_found_by_its_path(tmp_path: Path) -> Non
     assert (found.file, found.cause) == (hive, "no longer exists")
     other = RuntimeError("File does not exist: file:/elsewhere/day=1/000000_0")
     assert lost_file(other, [captured], source.lake.storage) is None
+
+
+def test_an_engines_error_about_a_snapshot_is_explained_only_if_the_run_reads_it_and_it_is_gone(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    source.append(numbered(1))
+    captured = source.capture()
+    read = source.lake.load(TABLE, asset="test").head_snapshot_id()
+    error = RuntimeError(f"Cannot find snapshot with ID {read}\n at a.b(C.java)")
+    assert unreadable(error, [captured], source.lake) is None
+    source.append(numbered(2))
+    assert read is not None
+    source.table.maintenance.expire_snapshots().by_id(read).commit()
+    found = unreadable(error, [captured], source.lake)
+    assert isinstance(found, SnapshotGoneError)
+    assert (found.table, found.snapshot_id) == (TABLE, read)
+    assert unreadable(RuntimeError("Cannot find snapshot with ID 7"), [captured], source.lake) is None
+
+
+def test_an_engines_error_about_a_bound_names_the_tables_and_how_to_write_it_again(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    source.append(numbered(1))
+    error = RuntimeError("(RuntimeIOException) Failed to decode value as UTF-8: java.nio.HeapByteBuffer[pos=0]")
+    found = unreadable(error, [source.capture()], source.lake)
+    assert isinstance(found, CutBoundError)
+    rewrite = f"rewrite_data_files(table => '{TABLE}', options => map('rewrite-all', 'true'))."
+    assert str(found).endswith(f"CALL {source.lake.name}.system.{rewrite}")

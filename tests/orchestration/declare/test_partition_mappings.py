@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
+import dagster_ips as ips
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import MappedKeys
+from tests.support.without_spark import manager_of
 
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00", end_date="2026-01-05-00:00", timezone="Europe/Berlin")
 DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-12", timezone="Europe/Berlin")
@@ -118,3 +121,29 @@ def test_a_key_whose_day_or_region_no_partition_can_ever_take_belongs_to_no_part
         slicing = MappedKeys(keys, mapping, upstream, consumer, instance, "of the test")
         days = ("2026-01-01", "2026-01-05")
         assert slicing.lost([f"{day}|{of}" for day in days for of in ("eu", "us")] if is_by_both else days) == lost
+
+
+def test_a_week_that_begins_before_the_first_day_says_how_its_run_may_read_the_days_that_exist(tmp_path: Path) -> None:
+    @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})
+    def by_day() -> None: ...
+
+    @dg.asset(
+        partitions_def=WEEKS, ins={"by_day": ips.incremental()}, metadata=ips.replace() | {"partition_expr": "week"}
+    )
+    def by_week(by_day: ips.IcdcView) -> Any:  # noqa: ANN401  # a frame
+        return by_day.source
+
+    resources = {"io_manager": manager_of(tmp_path)}
+    definitions = ips.with_incremental(dg.Definitions(assets=[by_day, by_week], resources=resources))
+    job = definitions.resolve_implicit_global_asset_job_def()
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        result = job.execute_in_process(
+            instance=instance,
+            asset_selection=[by_week.key],
+            partition_key="2025-12-28",
+            raise_on_error=False,
+        )
+    (failure,) = [event for event in result.all_events if event.is_step_failure]
+    said = str(failure.step_failure_data.error)
+    assert "depends on invalid partitions" in said
+    assert "dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)" in said
