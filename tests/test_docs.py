@@ -23,6 +23,7 @@ from dagster_ips.orchestration.automate.hygiene import HygieneConfig
 from tests.iceberg.sources import TABLE, Source, numbered
 from tests.support.dbt_manifest import manifest
 from tests.support.lake import Lake, events
+from tests.support.partitioned import SENSOR, key, run
 from tests.support.pipeline import materialize
 
 ROOT = Path(__file__).parents[1]
@@ -294,11 +295,11 @@ def test_assets_that_wait_for_a_complete_day_run_once_it_is_complete(lake: Lake,
 def test_an_asset_with_its_own_sql_equals_a_full_recompute_and_is_audited(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    (block,) = [text for text in blocks_of("own-sql") if "ips.capture" in text]
-    first, more = run_pipeline_block(lake), run_block(block)
+    whole, partitioned = (run_block(text) for text in blocks_of("own-sql") if "ips.capture" in text)
+    first, more = run_pipeline_block(lake), whole
     definitions = ips.with_incremental(
         dg.Definitions(
-            assets=[first["playback"], more["by_account"]],
+            assets=[first["playback"], more["by_account"], partitioned["by_day"]],
             asset_checks=[more["no_account_has_less_than_no_plays"]],
             resources={"io_manager": first["io_manager"]},
         )
@@ -314,12 +315,15 @@ def test_an_asset_with_its_own_sql_equals_a_full_recompute_and_is_audited(
         assert [each.passed for each in audits] == [True]
         counted = lake.sql("SELECT account, count(*) FROM lake.media.playback GROUP BY account")
         assert lake.rows("media.by_account") == Counter(tuple(row) for row in counted.collect())
+        run(definitions, instance, "by_day", key(0), key(1), **SENSOR)
+        by_day = lake.sql("SELECT event_date, account, count(*) FROM lake.media.playback GROUP BY ALL")
+        assert lake.rows("media.by_day") == Counter(tuple(row) for row in by_day.collect())
         lake.sql(statement)
 
 
 @pytest.mark.slow
 def test_several_tables_written_by_one_step_equal_a_full_recompute(lake: Lake, instance: dg.DagsterInstance) -> None:
-    (block,) = [text for text in blocks_of("several-tables") if "dg.multi_asset" in text]
+    (block,) = [text for text in blocks_of("several-tables") if "def sorted_out" in text]
     first, more = run_pipeline_block(lake), run_block(block)
     definitions = ips.with_incremental(
         dg.Definitions(assets=[first["playback"], more["sorted_out"]], resources={"io_manager": first["io_manager"]})

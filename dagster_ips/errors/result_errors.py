@@ -310,7 +310,7 @@ class OutsideConditionError(IpsError):
 
 @dataclass(eq=False)
 class OutsidePartitionsError(IpsError):
-    """A run returned rows for partitions that it doesn't compute."""
+    """A run wrote, or removed, rows of partitions that it doesn't compute."""
 
     table: str
     partitions: str
@@ -319,10 +319,10 @@ class OutsidePartitionsError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: {self.rows} of the rows returned are outside the partitions that this run computes "
-            f"({self.partitions}), for example {self.example or 'any'}. The run of their own partition would write "
-            f"them again, so nothing was written and nothing was consumed. Keep the partition column as it is in the "
-            f"upstream, or choose another partition_mapping."
+            f"{self.table}: {self.rows} of the rows that this run writes or removes are outside the partitions that it "
+            f"computes ({self.partitions}), for example {self.example or 'any'}. The runs of their own partitions "
+            f"write those, so nothing was written and nothing was consumed. Keep the partition column as it is in the "
+            f"upstream, and name it in each condition of own statements; or choose another partition_mapping."
         )
 
 

@@ -7,8 +7,10 @@ from collections import Counter
 import dagster as dg
 import pytest
 
+import dagster_ips as ips
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
+from dagster_ips.errors import DirectWriteError, StagedBranchGoneError
 from dagster_ips.exactly_once import effects
 from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -123,3 +125,62 @@ def test_rows_that_arrive_during_staging_wait_or_prevent_publishing_and_are_neve
     stages.says("publish", plan, "--yes")
     stages.arrive(*events([103], day=4))
     assert stages.rows() == stages.right(bug=True)
+
+
+@pytest.mark.slow
+@pytest.mark.everywhere
+def test_stages_of_own_statements_are_staged_compared_published_and_reverted(stages: ThreeStages) -> None:
+    stages.is_of_statements = True
+    stages.begin()
+    wrong = stages.right(bug=True)
+    assert stages.rows() == wrong
+    stages.deploy(bug=False)
+    before = heads(stages), cursors(stages), versions(stages)
+    plan = stages.staged(*ALL_DAYS)
+    assert (heads(stages), cursors(stages), versions(stages)) == before
+    assert stages.rows() == wrong
+    assert stages.follow() == []
+    bad = [row for row in stages.events if row[2] == "a1" and row[3]]
+    day, by_account, week = (each["total"] for each in stages.told("diff", plan)["stages"])
+    assert (day["added"], day["removed"]) == (len(bad), len(bad))
+    assert (by_account["added"], week["added"]) == (1, 2)
+
+    assert "media.week: published." in stages.says("publish", plan, "--yes")
+    assert stages.rows() == stages.right(bug=False)
+    assert stages.follow() == []
+    assert all(refs(stages)[table] <= {"main", f"ips-backfill-{plan}"} for table in stages.TABLES)
+    stages.arrive(*events([100, 101], day=2), *events([102], day=9))
+    assert stages.rows() == stages.right(bug=False)
+
+    stages.deploy(bug=True)
+    assert "Reverted" in stages.says("revert", plan, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=True)
+
+
+@pytest.mark.slow
+def test_a_staged_block_that_writes_to_the_table_itself_or_lost_its_branch_stages_nothing(
+    stages: ThreeStages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages.is_of_statements = True
+    stages.begin()
+    stages.deploy(bug=False)
+    before = stages.rows()
+    plan = stages.plan(*ALL_DAYS)
+    stages.says("launch", plan, "--staged", "--yes")
+    branch = f"ips-staged-{plan}"
+    sql = ips.OwnSql.sql
+
+    def instead(text: str) -> None:
+        monkeypatch.setattr(ips.OwnSql, "sql", lambda icdc, own: sql(icdc, text if "INSERT" in own else own))
+
+    instead("INSERT INTO lake.media.day VALUES (1, DATE '2026-01-01', 'direct', 1)")
+    with pytest.raises(DirectWriteError) as raised:
+        stages.stage(plan, "day")
+    stages.lake.sql(raised.value.undo).collect()
+    assert stages.rows() == before
+    instead(f"ALTER TABLE lake.media.day DROP BRANCH `{branch}`")
+    with pytest.raises(StagedBranchGoneError):
+        stages.stage(plan, "day")
+    assert stages.rows() == before
+    assert branch not in refs(stages)["media.day"]

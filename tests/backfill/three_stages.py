@@ -1,4 +1,7 @@
-"""Three stages over an outside table: daily partitions, by account, weekly. The first one can have a bug."""
+"""Three stages over an outside table: daily partitions, by account, weekly. The first one can have a bug.
+
+The same three can be written by statements of their own.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,55 @@ from tests.support.lake_definitions import manager_on
 from tests.support.partitioned import DAYS, FROM_DAYS, WEEKS
 
 DAYS_OF = {day: [10 * day + i for i in range(5)] for day in range(10)}
+
+
+SUNDAY = "date_sub(event_date, dayofweek(event_date) - 1)"
+
+
+def three_stages_of_statements(lake_folder: Path, spark_folder: Path, *, bug: bool) -> dg.Definitions:
+    """The pipeline in which each stage writes by statements of its own."""
+
+    @dg.asset(
+        partitions_def=DAYS,
+        code_version="buggy" if bug else "fixed",
+        deps=[ips.incremental_dep("playback")],
+        metadata=ips.table("media.day", partition_by=["event_date"]) | {"partition_expr": "event_date"},
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def day(context):  # noqa: ANN001, ANN202  # Dagster reads annotations at run time, and here they are strings
+        columns = "event_id BIGINT, event_date DATE, account STRING, seconds BIGINT"
+        with ips.capture(context, columns=columns) as icdc:
+            icdc.sql("""MERGE INTO {target} t USING {removed} r
+                ON t.event_date = r.event_date AND t.event_id = r.event_id WHEN MATCHED THEN DELETE""")
+            seconds = "if(account = 'a1', seconds * 2, seconds)" if bug else "seconds"
+            icdc.sql(f"INSERT INTO {{target}} SELECT event_id, event_date, account, {seconds} FROM {{added}}")
+
+    @dg.asset(code_version="1", deps=[ips.incremental_dep("day")], metadata=ips.table("media.by_account"))
+    def by_account(context):  # noqa: ANN001, ANN202  # as above
+        with ips.capture(context, columns="account STRING, plays BIGINT, seconds BIGINT") as icdc:
+            changed = "(SELECT account FROM {added} UNION SELECT account FROM {removed})"
+            icdc.sql(f"DELETE FROM {{target}} WHERE account IN {changed}")
+            icdc.sql(f"""INSERT INTO {{target}} SELECT account, count(*), sum(seconds) FROM {{source}}
+                WHERE account IN {changed} GROUP BY account""")
+
+    @dg.asset(
+        partitions_def=WEEKS,
+        code_version="1",
+        deps=[ips.incremental_dep("day", partition_mapping=FROM_DAYS)],
+        metadata=ips.table("media.week", partition_by=["week"]) | {"partition_expr": "week"},
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def week(context):  # noqa: ANN001, ANN202  # as above
+        with ips.capture(context, columns="week DATE, seconds BIGINT") as icdc:
+            changed = f"(SELECT {SUNDAY} FROM {{added}} UNION SELECT {SUNDAY} FROM {{removed}})"
+            icdc.sql(f"DELETE FROM {{target}} WHERE week IN {changed}")
+            icdc.sql(f"""INSERT INTO {{target}} SELECT {SUNDAY}, sum(seconds) FROM {{source}}
+                WHERE {SUNDAY} IN {changed} GROUP BY 1""")
+
+    manager = manager_on(lake_folder, spark_folder, icdc_keep_last=1)
+    playback = ips.iceberg_asset("playback", table="media.playback")
+    assets = [playback, day, by_account, week]
+    return ips.with_incremental(dg.Definitions(assets=assets, resources={"io_manager": manager}))
 
 
 def three_stages(lake_folder: Path, spark_folder: Path, *, bug: bool, by_week: bool = False) -> dg.Definitions:
@@ -53,7 +105,7 @@ def three_stages(lake_folder: Path, spark_folder: Path, *, bug: bool, by_week: b
         backfill_policy=dg.BackfillPolicy.single_run(),
     )
     def week(day: ips.IcdcView) -> DataFrame:
-        sunday = F.expr("date_sub(event_date, dayofweek(event_date) - 1)").alias("week")
+        sunday = F.expr(SUNDAY).alias("week")
         return day.source.groupBy(sunday).agg(F.sum("seconds").alias("seconds"))
 
     @dg.asset
@@ -74,7 +126,7 @@ class ThreeStages(BackfilledPipeline):
 
     def __init__(self, lake: Lake, instance: dg.DagsterInstance, folder: Path) -> None:
         super().__init__(lake, instance, folder)
-        self.has_bug, self.is_by_week = True, False
+        self.has_bug, self.is_by_week, self.is_of_statements = True, False, False
 
     def deploy(self, *, bug: bool, by_week: bool = False) -> None:
         """Deploy code with or without the bug, and with daily or weekly partitions of the first stage."""
@@ -82,15 +134,19 @@ class ThreeStages(BackfilledPipeline):
 
     @property
     def definitions(self) -> dg.Definitions:
+        if self.is_of_statements:
+            return three_stages_of_statements(self.lake.folder, self.lake.spark_folder, bug=self.has_bug)
         return three_stages(self.lake.folder, self.lake.spark_folder, bug=self.has_bug, by_week=self.is_by_week)
 
     @property
     def file(self) -> Path:
         path = self.folder / f"{'buggy' if self.has_bug else 'fixed'}_{'weeks' if self.is_by_week else 'days'}.py"
+        made_by = "three_stages_of_statements" if self.is_of_statements else "three_stages"
+        more = "" if self.is_of_statements else f", by_week={self.is_by_week}"
         path.write_text(
-            "from pathlib import Path\n\nfrom tests.backfill.three_stages import three_stages\n\n"
-            f"defs = three_stages(Path({str(self.lake.folder)!r}), Path({str(self.lake.spark_folder)!r}), "
-            f"bug={self.has_bug}, by_week={self.is_by_week})\n"
+            f"from pathlib import Path\n\nfrom tests.backfill.three_stages import {made_by}\n\n"
+            f"defs = {made_by}(Path({str(self.lake.folder)!r}), Path({str(self.lake.spark_folder)!r}), "
+            f"bug={self.has_bug}{more})\n"
         )
         return path
 

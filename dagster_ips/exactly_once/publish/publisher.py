@@ -120,7 +120,7 @@ class Publisher:
         announced: set[str] = set()
         for attempt in range(1, _MOST_ATTEMPTS + 1):
             before = self.catalog.load(table, asset=consumer)
-            self._require_branch(before)
+            self.require_branch(before)
             if superseded := self.superseded(before, captures):
                 return superseded
             self.require_own(before, captures, consumer)
@@ -252,7 +252,7 @@ class Publisher:
                 nothing = self.session.table(branch.sql_name).where("FALSE")
                 append_rows(nothing, branch, dedup_on=(), partition_columns=())
             now = self.catalog.load(branch.table, asset=branch.table)
-        self._require_branch(now)
+        self.require_branch(now)
         _require_own_work_only(now, branch, before)
         require_columns_of(before.current_schema_id, now, asset)
         own = _own_on_branch(now, branch)
@@ -268,7 +268,7 @@ class Publisher:
         # Loaded again, as checks may take long: meanwhile, other runs may announce and publish something else, and a
         # staged backfill may be cancelled.
         now = self.catalog.load(branch.table, asset=branch.table)
-        self._require_branch(now)
+        self.require_branch(now)
         if now.head_snapshot_id() != before.head_snapshot_id():
             raise _MainMovedError
         _require_own_work_only(now, branch, before)
@@ -284,7 +284,7 @@ class Publisher:
         now = self.catalog.load(branch.table, asset=branch.table)
         return branch_rows(self.session, branch, now, storage=self.catalog.storage)
 
-    def _require_branch(self, target: TableMetadata) -> None:
+    def require_branch(self, target: TableMetadata) -> None:
         """Fail if the branch is missing: the fast-forward would re-create it, or ``main`` would be written instead."""
         branch = self.catalog.branch
         if branch is not None and branch not in target.branches:

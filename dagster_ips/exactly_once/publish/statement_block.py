@@ -6,6 +6,8 @@ after all of them were found to be on the branch.
 
 A job that was given the branch may still write to it when the block ends. So that commit, and the publication, are made
 from a second branch, whose name nobody else knows.
+
+The block of a staged run publishes to the backfill's branch, which then takes the place of ``main``.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from dagster_ips.core.ownership import ASSET, ATTEMPT
 from dagster_ips.core.ranges import quoted
 from dagster_ips.errors import DirectWriteError, PublishError, UnstampedCommitError
 from dagster_ips.exactly_once.effects import Effect, effect
+from dagster_ips.exactly_once.publish.partitions_of_run import PartitionsOfRun
 from dagster_ips.exactly_once.publish.publisher import (
     Check,
     Publication,
@@ -39,6 +42,7 @@ from dagster_ips.iceberg.stamps import attempt_properties, has_attempt, is_of_at
 from dagster_ips.spark.branches import SNAPSHOT_PROPERTY, Branch, is_conflict, stamped, table_argument
 from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.overwrite import replace_rows
+from dagster_ips.spark.writes.overwrite_where import delete_where
 
 
 @dataclass
@@ -46,13 +50,15 @@ class Block:
     """A block's branch; ``publication`` is None until the block has succeeded.
 
     ``sealed`` is the branch that is published, from the moment when nothing may be added any more. ``serves_job`` says
-    whether a job outside of this process writes to the branch.
+    whether a job outside of this process writes to the branch. ``partitions`` are those that the run computes, if the
+    asset has partitions.
     """
 
     publisher: Publisher
     branch: Branch
     before: TableMetadata
     consumer: str
+    partitions: PartitionsOfRun | None = None
     publication: Publication | None = None
     sealed: Branch | None = field(default=None, init=False)
     serves_job: bool = field(default=False, init=False)
@@ -80,6 +86,7 @@ class Block:
             UnstampedCommitError: the branch has commits that don't say that they are this block's.
             PublishError: someone else moved ``main``, or the branch lacks commits of this block.
             TargetColumnsChangedError: the names of columns stand for other columns than when the block began.
+            StagedBranchGoneError: the branch of the staged backfill was dropped.
         """
         now, attempt = self._load(), self.branch.name
         self._require_main_as_it_was(now)
@@ -104,13 +111,26 @@ class Block:
         self._seen = now.head_snapshot_id(self.ref)
         return now
 
-    def begin(self) -> None:
-        """Take what is on the branch until now as the library's own work."""
+    def begin(self, captures: Sequence[Capture]) -> None:
+        """Delete the rows that the block computes anew: all that the run does in mode ``full``, or new partitions."""
+        is_incremental, session = are_incremental(captures), self.publisher.session
+        new = sorted({capture.edge.key for capture in captures if capture.is_of_new_partition})
+        if self.before.head_snapshot_id() is not None and (new or not is_incremental):
+            with effect(Effect.WRITE_BRANCH):
+                if self.partitions is None:
+                    nothing = session.table(self.branch.sql_name).where("FALSE")
+                    replace_rows(nothing, self.branch, table_is_empty=False)
+                else:
+                    rows = self.partitions.rows(self.before, new if is_incremental else self.partitions.keys)
+                    delete_where(rows, self.branch, session, hidden=self.before.hidden_names)
         self._begun = self.check().head_snapshot_id(self.ref)
 
     def commits(self) -> list[Snapshot]:
         """The commits of the block's statements and jobs, newest first."""
-        on_branch = self.check().ancestry(self.ref).snapshots
+        return self._commits(self.check())
+
+    def _commits(self, now: TableMetadata) -> list[Snapshot]:
+        on_branch = now.ancestry(self.branch.name).snapshots
         return list(takewhile(lambda snapshot: snapshot.snapshot_id != self._begun, on_branch))
 
     def seal(self, captures: Sequence[Capture], check: Check) -> TableMetadata:
@@ -118,13 +138,19 @@ class Block:
 
         Raises:
             PublishError, DirectWriteError, UnstampedCommitError: as in ``check``.
+            OutsidePartitionsError: rows of other partitions than the run's have changed.
             Exception: what ``check`` raised.
         """
-        publisher, session, head = self.publisher, self.publisher.session, self.check().ancestry(self.ref).head
+        now, publisher, session = self.check(), self.publisher, self.publisher.session
+        head = now.ancestry(self.ref).head
         sealed = publisher.new_branch(self.branch.table)
         with effect(Effect.CREATE_BRANCH):
             sealed.create(session, head=head)
         self.sealed = sealed
+        if self.partitions is not None:
+            assert self._begun is not None  # noqa: S101  # a branch has a snapshot
+            since = now.snapshots[self._begun]
+            self.partitions.require_within(session, publisher.catalog, now, since, self._commits(now)[::-1])
         check(sealed)
         publisher.require_valid(captures)
         nothing = session.table(sealed.sql_name).where("FALSE")
@@ -143,6 +169,8 @@ class Block:
         Raises:
             PublishError: another commit to the table came in between.
         """
+        if self.publisher.catalog.branch is not None:
+            return  # Publishing the backfill announces it.
         try:
             self.publisher.announce(captures, sealed, self.sealed or self.branch, asset=self.consumer)
         except Exception as error:
@@ -158,7 +186,8 @@ class Block:
         """
         try:
             with effect(Effect.PUBLISH):
-                (self.sealed or self.branch).fast_forward(self.publisher.session, onto="main")
+                onto = self.publisher.catalog.branch or "main"
+                (self.sealed or self.branch).fast_forward(self.publisher.session, onto=onto)
         except Exception as error:  # noqa: BLE001  # whatever it is, main's own history shows what took effect
             if self._load().ancestry().find(seal) is None:
                 self.drop_branches()
@@ -175,42 +204,56 @@ class Block:
         Raises:
             DirectWriteError: a statement of the block wrote to the table itself.
         """
-        direct = [s for s in (now or self._load()).ancestry().snapshots if is_of_attempt(s, self.branch.name)]
+        lake, name = self.publisher.catalog, self.branch.table
+        now = lake.on_branch(None).load(name, asset=name) if now is None or lake.branch is not None else now
+        direct = [s for s in now.ancestry().snapshots if is_of_attempt(s, self.branch.name)]
         if direct:
-            head, name = self.before.head_snapshot_id(), self.branch.table
+            head = direct[-1].parent_id
             undo = f"CALL {quoted(self.branch.catalog)}.system.rollback_to_snapshot({table_argument(name)}, {head})"
             undo = undo if head is not None else "deleting all rows"
             raise DirectWriteError(table=name, snapshot_id=direct[0].snapshot_id, undo=undo)
 
     def _require_main_as_it_was(self, now: TableMetadata) -> None:
-        if now.head_snapshot_id() != self.before.head_snapshot_id():
+        is_moved = now.head_snapshot_id() != self.before.head_snapshot_id()
+        if is_moved or self.publisher.catalog.branch is not None:
             self.require_nothing_written_directly(now)
+        if is_moved:
             self._fail("someone else changed the table while the block ran, so the block may have read old rows")
 
     def _load(self) -> TableMetadata:
-        return self.publisher.catalog.load(self.branch.table, asset=self.branch.table)
+        found = self.publisher.catalog.load(self.branch.table, asset=self.branch.table)
+        self.publisher.require_branch(found)
+        return found
 
     def _fail(self, problem: str) -> NoReturn:
         raise PublishError(table=self.branch.table, branch=self.branch.name, problem=problem)
 
 
 @contextlib.contextmanager
-def block(
-    publisher: Publisher, table: str, captures: Sequence[Capture], *, consumer: str, check: Check
+def block(  # noqa: PLR0913  # all are independent
+    publisher: Publisher,
+    table: str,
+    captures: Sequence[Capture],
+    *,
+    consumer: str,
+    check: Check,
+    partitions: PartitionsOfRun | None = None,
 ) -> Iterator[Block]:
     """A branch of ``table`` to write to; when the block ends, it is published and ``captures`` are committed.
 
-    In mode ``full`` the branch starts without rows. ``check`` sees it before it is published, if there is anything to
-    publish. An error leaves the table and the cursors as they were.
+    In mode ``full`` the branch starts without rows, or without those of the run's ``partitions``. ``check`` sees it
+    before it is published, if there is anything to publish. An error leaves the table and the cursors as they were.
 
     Raises:
         TargetOfAnotherError, ForeignWriteError, TargetColumnsChangedError: the table isn't the asset's, or someone else
             changed its rows, or what its columns' names stand for.
         PublishError: another run published the same captures, or the table was changed meanwhile.
         DirectWriteError: the block wrote to the table itself.
+        OutsidePartitionsError: it changed rows of other partitions than the run's.
         Exception: what the block or ``check`` raised.
     """
     before = publisher.catalog.load(table, asset=consumer)
+    publisher.require_branch(before)
     if superseded := published_by_another(publisher.catalog.storage, before, captures):
         publisher.adopt(superseded)
         problem = "another run published the same change a moment ago, so the block was not run"
@@ -218,17 +261,13 @@ def block(
     publisher.require_own(before, captures, consumer)
     publisher = publisher.settling(before, consumer)
     branch, session = publisher.new_branch(table), publisher.session
-    opened = Block(publisher, branch, before, consumer)
+    opened = Block(publisher, branch, before, consumer, partitions)
     try:
         with effect(Effect.CREATE_BRANCH):
             branch.create(session, head=before.ancestry().head)
         publisher.require_kept(branch, consumer)
-        is_incremental = are_incremental(captures)
         with stamped(session, opened.stamp):
-            if not is_incremental and before.head_snapshot_id() is not None:
-                with effect(Effect.WRITE_BRANCH):
-                    replace_rows(session.table(branch.sql_name).where("FALSE"), branch, table_is_empty=False)
-            opened.begin()
+            opened.begin(captures)
             yield opened
         now = opened.check()
         snapshots = opened.written(now)
@@ -236,7 +275,7 @@ def block(
             require_not_staged(now, branch, consumer)
         seal = None
         is_changed = not all(snapshot.changes_no_file for snapshot in snapshots)
-        if not is_incremental or publisher.are_news or is_changed:
+        if not are_incremental(captures) or publisher.are_news or is_changed:
             publisher.tell(written(branch, snapshots))
             sealed = opened.seal(captures, check)
             seal = sealed.head_snapshot_id(opened.ref)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import dagster as dg
-
 from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
 from dagster_ips.errors import BackfillError
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
-from dagster_ips.orchestration.declare.consumers import captures_by_itself
 
 
 def require_stageable(lineage: AssetLineage, plan: BackfillPlan) -> None:
@@ -31,9 +28,6 @@ def _against(lineage: AssetLineage, stage: PlannedStage) -> Iterator[str]:
         yield "has no rows yet to cut a branch from"
     if known is None:
         return
-    key = dg.AssetKey.from_user_string(stage.asset)
-    if captures_by_itself(known.graph.get(key).assets_def, key):
-        yield "is written by its own statements"
     if len(known.consumer.step) > 1:
         yield f"is computed in the same step as {len(known.consumer.step) - 1} other assets"
     limited = [name for name, each in known.consumer.inputs.items() if each.limits.is_set]

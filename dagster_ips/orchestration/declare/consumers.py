@@ -140,9 +140,10 @@ def mapped_inputs(assets: dg.AssetsDefinition) -> Iterator[tuple[dg.AssetKey, bo
     """
     names = incremental_input_names(assets)
     for name, upstream in assets.keys_by_input_name.items():
-        is_read = not _inputs(assets)[name].dagster_type.is_nothing
+        is_captured = any(_is_tracked(dep) for spec in assets.specs for dep in spec.deps if dep.asset_key == upstream)
+        is_read = is_captured or not _inputs(assets)[name].dagster_type.is_nothing
         if is_read and assets.get_partition_mapping_for_dep(upstream) is not None:
-            yield upstream, name in names and assets.partitions_def is not None
+            yield upstream, (is_captured or name in names) and assets.partitions_def is not None
 
 
 def keys_of_step(assets: dg.AssetsDefinition) -> tuple[dg.AssetKey, ...]:
@@ -167,36 +168,20 @@ def _reading(
     _require_one_write_mode(key, write_mode, returns_overwrite=_returns_overwrite(assets, key))
     _require_plain_partitions(key, write_mode, metadata[key])
     is_partitioned = assets.partitions_def is not None
-    if assets.partitions_def is not None:
-        _require_no_other_tables(key, step)
-        columns_of(assets.partitions_def, partition_expression(metadata[key]), asset=key.to_user_string())
-        _require_keys_within_partitions(key, write_mode, metadata[key])
-    inputs, columns = {}, {}
-    for name in names:
-        upstream = assets.keys_by_input_name[name]
-        if not is_partitioned and not takes_all(assets, upstream):
-            _refuse(
-                key,
-                f"its input {name} has a partition_mapping, but it isn't partitioned, so it would get every change.",
-                "Leave out partition_mapping and filter the rows; or declare partitions_def.",
-            )
-        declared = plain(_inputs(assets)[name].metadata[INCREMENTAL])
-        if not is_partitioned:
-            _require_nothing_of_partitions(key, name, declared)
-        # An input of several tables isn't split between files: some tables might be inside a split and others not.
-        cut_by = write_mode if len(step) == 1 else None
-        inputs[name] = _tracked(upstream, declared, cut_by, metadata, default_namespace)
-        if declared["partition_column"]:
-            _require_one_dimension(key, name, declared["partition_column"], assets.partitions_def)
-            columns[name] = declared["partition_column"]
     if is_partitioned:
-        _require_no_start(key, inputs)
+        _require_keys_within_partitions(key, write_mode, metadata[key])
+    # An input of several tables isn't split between files: some tables might be inside a split and others not.
+    cut_by = write_mode if len(step) == 1 else None
+    declared = {name: plain(_inputs(assets)[name].metadata[INCREMENTAL]) for name in names}
+    inputs = {
+        name: _tracked(assets.keys_by_input_name[name], each, cut_by, metadata, default_namespace)
+        for name, each in declared.items()
+    }
+    columns = _partition_columns(assets, key, inputs, declared, metadata[key])
     _require_limits_that_help(key, write_mode, inputs, is_partitioned=is_partitioned)
     table = table_of(key, metadata[key], default_namespace)
     is_added_to = isinstance(write_mode, Combine | ByQuery)
     one_code = code_of(assets.code_versions_by_key.get(key), metadata[key]) if is_added_to else None
-    mapped = {dep.asset_key: dep.partition_mapping for dep in assets.specs_by_key[key].deps} if is_partitioned else {}
-    mappings = {each.to_user_string(): mapping_text(found) for each, found in mapped.items() if found is not None}
     made_from = {each.to_user_string() for each in _made_from(assets, key)}
     related = {name: each for name, each in inputs.items() if each.upstream in made_from}
     if not related:
@@ -215,9 +200,42 @@ def _reading(
         columns,
         target_lag_of(metadata[key]),
         isinstance(write_mode, Combine) and write_mode.may_compute_groups_again,
-        _maker(write_mode.declaration if write_mode else "Overwrite", related, one_code, mappings),
+        _maker(write_mode.declaration if write_mode else "Overwrite", related, one_code, _mappings(assets, key)),
         frozenset(each.upstream for each in inputs.values()) - made_from,
     )
+
+
+def _partition_columns(
+    assets: dg.AssetsDefinition,
+    key: dg.AssetKey,
+    inputs: Mapping[str, TrackedInput],
+    declared: Mapping[str, Mapping[str, Any]],
+    metadata: Mapping[str, Any],
+) -> dict[str, str]:
+    """``Consumer.partition_columns``, after it was checked that what is declared about partitions fits the asset."""
+    definition = assets.partitions_def
+    if definition is not None:
+        _require_no_other_tables(key, keys_of_step(assets))
+        columns_of(definition, partition_expression(metadata), asset=key.to_user_string())
+        _require_no_start(key, inputs)
+    for name, tracked in inputs.items():
+        if definition is not None:
+            _require_one_dimension(key, name, declared[name]["partition_column"], definition)
+            continue
+        if not takes_all(assets, dg.AssetKey.from_user_string(tracked.upstream)):
+            _refuse(
+                key,
+                f"its input {name} has a partition_mapping, but it isn't partitioned, so it would get every change.",
+                "Leave out partition_mapping and filter the rows; or declare partitions_def.",
+            )
+        _require_nothing_of_partitions(key, name, declared[name])
+    return {name: column for name, each in declared.items() if (column := each["partition_column"])}
+
+
+def _mappings(assets: dg.AssetsDefinition, key: dg.AssetKey) -> dict[str, str]:
+    """The partition mappings of an asset's upstreams as text; none if it has no partitions."""
+    mapped = {dep.asset_key: dep.partition_mapping for dep in assets.specs_by_key[key].deps if assets.partitions_def}
+    return {each.to_user_string(): mapping_text(found) for each, found in mapped.items() if found is not None}
 
 
 def capturing_consumers(
@@ -263,12 +281,6 @@ def _capturing(
             "it has both incremental() inputs and incremental_dep() upstreams, which can't be combined.",
             "Declare all of them with incremental_dep() and read them through capture(), or all with incremental().",
         )
-    if assets.partitions_def is not None:
-        _refuse(
-            key,
-            "it is partitioned in Dagster, but capture() doesn't support partitions.",
-            "Leave out partitions_def; to partition the Iceberg table, use table(partition_by=...).",
-        )
     if write_mode_of(metadata[key], key.to_user_string()) is not None:
         _refuse(
             key,
@@ -279,9 +291,20 @@ def _capturing(
         upstream.to_user_string(): _tracked(upstream, each, None, metadata, default_namespace)
         for upstream, each in declared.items()
     }
-    table = table_of(key, metadata[key], default_namespace)
-    maker = _maker("statements of its own", inputs)
-    return Consumer(key, table, inputs, keys_of_step(assets), target_lag=target_lag_of(metadata[key]), maker=maker)
+    is_partitioned = assets.partitions_def is not None
+    _require_limits_that_help(key, None, inputs, is_partitioned=is_partitioned)
+    by_name = {upstream.to_user_string(): each for upstream, each in declared.items()}
+    columns = _partition_columns(assets, key, inputs, by_name, metadata[key])
+    return Consumer(
+        key,
+        table_of(key, metadata[key], default_namespace),
+        inputs,
+        keys_of_step(assets),
+        is_partitioned,
+        columns,
+        target_lag_of(metadata[key]),
+        maker=_maker("statements of its own", inputs, mappings=_mappings(assets, key)),
+    )
 
 
 def _maker(

@@ -222,6 +222,9 @@ def incremental_dep(  # noqa: PLR0913  # as for incremental
     on_rollback: str = OnRollback.ERROR,
     on_expired: str = OnExpired.ERROR,
     on_removed: str = OnRemoved.APPLY,
+    on_unmapped: str = OnUnmapped.ERROR,
+    partition_column: str | None = None,
+    partition_mapping: dg.PartitionMapping | None = None,
     max_bytes: int | None = None,
     max_files: int | None = None,
     metadata: Mapping[str, Any] | None = None,
@@ -241,11 +244,13 @@ def incremental_dep(  # noqa: PLR0913  # as for incremental
         on_rollback=on_rollback,
         on_expired=on_expired,
         on_removed=on_removed,
+        on_unmapped=on_unmapped,
+        partition_column=partition_column,
         max_bytes=max_bytes,
         max_files=max_files,
         metadata=metadata,
     )
-    return dg.AssetDep(asset_key_of(asset), metadata=declared.metadata)
+    return dg.AssetDep(asset_key_of(asset), metadata=declared.metadata, partition_mapping=partition_mapping)
 
 
 def append(dedup_on: Sequence[str] = (), *, remove_on: Sequence[str] = ()) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dagster_ips.exactly_once.capture.icdc_parameters import parameters
@@ -18,8 +18,14 @@ _PREFIX = "spark.icdc."
 """Spark passes on to jobs only settings that begin with ``spark.``; SQL text takes them as ``${spark.icdc.added}``."""
 
 
-def job_value(
-    asset: str, target: str, views: Mapping[str, RunView], lake: LakeCatalog, stamp: Mapping[str, str]
+def job_value(  # noqa: PLR0913  # all are independent
+    asset: str,
+    target: str,
+    views: Mapping[str, RunView],
+    lake: LakeCatalog,
+    stamp: Mapping[str, str],
+    *,
+    partition_keys: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """The value that ``OwnSql.job`` describes; commits to ``target`` get the summary properties ``stamp``."""
     from dagster_ips.local_spark.launch import LEFT_OUT  # noqa: PLC0415  # it imports PySpark
@@ -34,6 +40,7 @@ def job_value(
         "asset": asset,
         **flat,
         "inputs": inputs,
+        "partition_keys": None if partition_keys is None else [*partition_keys],
         "spark_conf": settings | dict(_texts(_PREFIX, flat if len(inputs) == 1 else common | inputs)),
         "secrets": {key: _variable_with(value) for key, value in catalog.items() if is_secret(key)},
         "environment": {

@@ -21,6 +21,7 @@ from dagster_ips.errors import DeclarationError, IdleJobError, RemovedRowsError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.column_evolution import follow_frame, require_types_fit
 from dagster_ips.exactly_once.publish.input_change import Frame, InputChange
+from dagster_ips.exactly_once.publish.partitions_of_run import PartitionsOfRun
 from dagster_ips.exactly_once.publish.result_publication import create_target, order_new_target
 from dagster_ips.exactly_once.publish.statement_block import Block, block
 from dagster_ips.exactly_once.publish.table_changes import TableChanges
@@ -30,14 +31,16 @@ from dagster_ips.local_spark.properties_file import properties_text
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.orchestration.declare.consumers import Consumer, MetadataByKey, capturing_consumers
 from dagster_ips.orchestration.declare.declarations import description_of
+from dagster_ips.orchestration.declare.partition_definitions import partition_keys
+from dagster_ips.orchestration.declare.partition_mappings import partition_expression
 from dagster_ips.orchestration.platform.staged_run import staged_run
 from dagster_ips.orchestration.run.audits import run_audits
 from dagster_ips.orchestration.run.cascade_tag import Running
-from dagster_ips.orchestration.run.data_versions import code_version, record_versions
+from dagster_ips.orchestration.run.data_versions import code_version, keep_versions, record_versions
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager, metadata_by_key
 from dagster_ips.orchestration.run.job_value import job_value
 from dagster_ips.orchestration.run.leftover_branches import drop_leftover_branches
-from dagster_ips.orchestration.run.run_metadata import RunReport, older_rows_in, run_metadata
+from dagster_ips.orchestration.run.run_metadata import RunReport, captured_metadata, older_rows_in, run_metadata
 from dagster_ips.orchestration.run.runs import Runs
 from dagster_ips.run_view import RunView
 from dagster_ips.spark.branches import Branch
@@ -100,7 +103,8 @@ class OwnSql:
         ``target`` is the branch to write. ``added``, ``removed`` and ``source`` are SQL in place of a table name, by
         table and snapshot, exact after every kind of change. ``icdc_table`` is None unless all of its rows are new. The
         others are as in ``IcdcView.parameters`` and ``IcdcView.partitions``. They are in ``inputs`` by upstream and, if
-        there is only one, also here.
+        there is only one, also here. ``partition_keys`` are those of the run, of a partitioned asset; other partitions
+        must stay as they are.
 
         ``spark_conf`` has what the job's Spark needs: the catalog, the stamp by which its commits are known to be of
         this run, and each text above as ``spark.icdc.added`` etc. ``secrets`` are further settings of the catalog, with
@@ -111,7 +115,14 @@ class OwnSql:
         """
         self._block.serves_job = True
         block = self._block
-        return job_value(self.consumer.name, self.target, self.views, block.publisher.catalog, block.stamp)
+        return job_value(
+            self.consumer.name,
+            self.target,
+            self.views,
+            block.publisher.catalog,
+            block.stamp,
+            partition_keys=block.partitions.keys if block.partitions else None,
+        )
 
     def spark_submit_arguments(self) -> list[str]:
         """Arguments for ``spark-submit`` or ``spark-sql`` with all settings of ``job``, the jars for Iceberg included.
@@ -224,11 +235,11 @@ def capture(
     metadata = metadata_by_key(step)
     manager, consumer = _consumer(context, metadata, writes)
     _require_declared(consumer, upstreams)
-    if (staged := staged_run(context.run, context.instance)) is not None:
-        problem = f"it writes with its own statements, which backfill {staged.backfill} can't stage."
-        raise DeclarationError(asset=consumer.name, problem=problem, remedy="Launch the backfill without --staged.")
+    staged = staged_run(context.run, context.instance)
+    partitions = _partitions(context, consumer, metadata)
+    keys = partitions.keys if partitions else ()
     with manager.writing_by_capture(step, consumer.key):
-        runs = manager.runs(context.instance)
+        runs = manager.runs(context.instance).staged_for(staged)
         captured = runs.capture(consumer, context)
         started = time.monotonic()
         publisher = runs.publisher(context.run, consumer.key, captured, table=consumer.table, log=context.log.info)
@@ -247,7 +258,9 @@ def capture(
             with changes.taken_back_on_error():
                 _create(runs, consumer, columns, metadata, changes)
                 captures, name = captured.captures, consumer.name
-                with block(publisher, consumer.table, captures, consumer=name, check=audit) as written:
+                with block(
+                    publisher, consumer.table, captures, consumer=name, check=audit, partitions=partitions
+                ) as written:
                     yield OwnSql(consumer, captured.views, publisher.session, written, files)
                     commits = written.commits() if written.serves_job else None
                     changed = [view.change for view in captured.views.values()]
@@ -262,11 +275,18 @@ def capture(
             publication=written.publication,
             write_seconds=time.monotonic() - started,
             older=older_rows_in(written.publication, captured, code),
+            staged=staged,
         )
         if report.older:
             context.log.warning("%s: %s", consumer.table, report.older)
         step.add_asset_metadata(run_metadata(report), asset_key=consumer.key)
-        record_versions(step, consumer.key, captured, written.publication, storage=runs.lake.storage)
+        for key, count in captured.by_partition.items():
+            step.add_asset_metadata(captured_metadata(count), asset_key=consumer.key, partition_key=key)
+        if staged:
+            keep_versions(step, consumer.key)
+        else:
+            storage = runs.lake.storage
+            record_versions(step, consumer.key, captured, written.publication, storage=storage, partitions=keys)
         runs.drop_old_tables(captured, context.instance)
 
 
@@ -298,6 +318,15 @@ def _consumer(context: Running, metadata: MetadataByKey, writes: str | None) -> 
         remedy = "Check context.selected_asset_keys before calling capture()."
         raise DeclarationError(asset=found[0].name, problem=problem, remedy=remedy)
     return manager, found[0]
+
+
+def _partitions(context: Running, consumer: Consumer, metadata: MetadataByKey) -> PartitionsOfRun | None:
+    """The run's partitions; None if the asset has none."""
+    definition, expression = context.assets_def.partitions_def, partition_expression(metadata[consumer.key])
+    if definition is None:
+        return None
+    divided = partition_keys(definition, expression, context.instance, asset=consumer.name)
+    return PartitionsOfRun(divided, tuple(context.partition_keys))
 
 
 def _require_declared(consumer: Consumer, upstreams: tuple[AssetName, ...]) -> None:
