@@ -74,6 +74,7 @@ def test_a_catalog_that_the_session_knows_by_its_implementation_gets_no_type() -
     assert session.settings == implementation | {
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.uri": "http://eu",
+        "spark.sql.inMemoryColumnarStorage.partitionPruning": "false",
     }
 
 
