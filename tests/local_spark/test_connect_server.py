@@ -139,9 +139,8 @@ print(session.session_id)
 """
     command = [sys.executable, "-c", client, str(folder)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    again = connect_session(f"{server.remote}/;session_id={ended}", {}, token=server.token)
     with pytest.raises(SparkConnectException, match="SESSION_CLOSED"):
-        again.range(5).collect()
+        connect_session(f"{server.remote}/;session_id={ended}", {}, token=server.token)
 
 
 def test_the_server_listens_only_on_the_loopback_address(server: ConnectServer) -> None:

@@ -22,7 +22,7 @@ from dagster_ips.spark.frames import MOST_LITERALS, distinct_keys
 from dagster_ips.spark.writes import overwrite
 from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.merge import merge_rows
-from dagster_ips.spark.writes.overwrite import ChangedKeys, files_and_nulls_explained, replace_partitions
+from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, write_errors_explained
 from dagster_ips.spark.writes.remove import remove_rows
 from dagster_ips.spark.writes.replace_keys import replace_keys
 from tests.spark.test_combine import equal, examples
@@ -283,8 +283,9 @@ def test_every_way_to_write_equals_its_model_on_a_list(
         check_partitions(table, earlier, new[:2], new, literals=literals)
 
 
-def test_the_statement_that_rewrites_mixed_files_names_the_catalog() -> None:
+def test_the_statement_that_rewrites_mixed_files_names_the_catalog(lake: Lake) -> None:
     said = "Cannot delete file where some, but not all, rows match filter"
-    with pytest.raises(MixedFilesError) as raised, files_and_nulls_explained(Branch("lake", "media.`my.days`", "b")):
+    frame, branch = lake.session.range(1), Branch("lake", "media.`my.days`", "b")
+    with pytest.raises(MixedFilesError) as raised, write_errors_explained(frame, branch, ()):
         raise PySparkException(message=said)
     assert "CALL `lake`.system.rewrite_data_files(table => '`media`.`my.days`', options" in str(raised.value)
