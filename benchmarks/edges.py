@@ -1,4 +1,4 @@
-"""What ten thousand edges cost: reading every cursor for a tick, one write, and bytes per edge.
+"""What the cursors of ten thousand assets cost: reading all for a tick, one write, and bytes per asset.
 
     python -m benchmarks.edges
 
@@ -16,12 +16,12 @@ import dagster as dg
 import sqlalchemy as db
 
 from benchmarks.report import Report, table
-from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
-from dagster_ips.core.edge import Edge
+from dagster_ips.core.capture import TargetMark
+from dagster_ips.core.code_of_rows import Making
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.iceberg.icdc.icdc_names import new_name
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from dagster_ips.state.codec import encode
+from dagster_ips.progress.cursor import Copy, Cursor
+from dagster_ips.progress.progress import InputProgress, Progress
 from tests.support.backends import dagster_home
 from tests.support.postgres import running_postgres
 
@@ -30,59 +30,47 @@ ROUNDS = 3
 SOME = 100
 
 
-def edge(number: int) -> Edge:
-    return Edge(f"analytics/team_{number % 50:02}/daily_activity_{number:05}", f"events/playback_{number % 400:03}")
+def asset(number: int) -> str:
+    return f"analytics/team_{number % 50:02}/daily_activity_{number:05}"
 
 
-def state(number: int, *, in_flight: bool) -> EdgeState:
-    """The state of an edge after some months: large numbers, real ids."""
-    of, source, target = edge(number), str(uuid.uuid4()), str(uuid.uuid4())
-    start = Watermark(source, "main", 5_781_947_118_336_215_154 + number, 41_234, 1_767_225_600_123)
-    end = Watermark(source, "main", 3_051_729_675_574_597_004 + number, 41_290, 1_767_229_200_456)
-    mark = TargetMark(target, 8_744_736_658_442_914_487 - number, 9_120, 1_767_225_700_789)
-    capture = Capture(
-        edge=of,
-        number=4_321,
-        mode=Mode.INCREMENTAL,
-        reason=f"goes on from what was consumed of {of.upstream}",
-        from_exclusive=start,
-        to_inclusive=end,
-        icdc_table=f"ips.{new_name(of, 4_321)}",
-        run_id=str(uuid.uuid4()),
-        after_stamp=mark.snapshot_id,
-    )
-    return EdgeState(of, start, 4_320, capture if in_flight else None, mark)
+def copy(number: int) -> Copy:
+    """The copy of an asset's progress after some months: large numbers, real ids."""
+    source, target = str(uuid.uuid4()), str(uuid.uuid4())
+    at = Watermark(source, "main", 5_781_947_118_336_215_154 + number, 41_234, 1_767_225_600_123, "3-0d5e7a12")
+    mark = TargetMark(target, 8_744_736_658_442_914_487 - number, 9_120, 1_767_225_700_789, "1-3f2a91bc")
+    made = {None: Making(("1+plan:connect:0123456789ab",), "1-3f2a91bc", "append() of events/playback")}
+    return Copy(Progress(4_320, {f"events/playback_{number % 400:03}": InputProgress(at)}, made), mark)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of one backend: seconds (all edges, one read, one write, some written together), and bytes."""
+    """The figures of one backend: seconds (all cursors, one read, one write), and bytes."""
 
     at_once: float
     read: float
     write: float
-    written_together: float
     stored_bytes: float
 
 
 def measure(instance: dg.DagsterInstance, stored: Callable[[], int]) -> Figures:
-    store, edges = CursorStore(instance), [edge(number) for number in range(EDGES)]
-    store.set(state(0, in_flight=False))
+    store, assets = CursorStore(instance), [asset(number) for number in range(EDGES)]
+    store.set_copy(asset(0), copy(0))
     before = stored()
-    store.set(*(state(number, in_flight=False) for number in range(1, EDGES)))
+    for number in range(1, EDGES):
+        store.set_copy(asset(number), copy(number))
     grown = stored() - before
-    some = [state(number, in_flight=True) for number in range(SOME)]
+    some = [(asset(number), copy(number)) for number in range(SOME)]
     return Figures(
-        at_once=best(lambda: require_all(list(store.get_many(edges).values()))),
-        read=best(lambda: [store.get(each.edge) for each in some]) / SOME,
-        write=best(lambda: [store.set(each) for each in some]) / SOME,
-        written_together=best(lambda: store.set(*some)),
+        at_once=best(lambda: require_all(list(store.get_many(assets).values()))),
+        read=best(lambda: [store.get(each) for each, _ in some]) / SOME,
+        write=best(lambda: [store.set_copy(each, of) for each, of in some]) / SOME,
         stored_bytes=grown / EDGES,
     )
 
 
-def require_all(states: list[EdgeState]) -> None:
-    if len(states) != EDGES or any(each.number == 0 for each in states):
+def require_all(cursors: list[Cursor]) -> None:
+    if len(cursors) != EDGES or any(each.copy is None for each in cursors):
         message = "a cursor is missing"
         raise AssertionError(message)
 
@@ -117,42 +105,31 @@ def main() -> None:
     report = Report.from_arguments("edges", __doc__)
     with tempfile.TemporaryDirectory() as folder:
         found = {"SQLite": on_sqlite(Path(folder)), "PostgreSQL": on_postgres(Path(folder))}
-    at_rest, in_flight = (len(encode(state(7, in_flight=each))) for each in (False, True))
-    keys = f"{len(edge(7).consumer)} and {len(edge(7).upstream)}"
     lines = [
         [
             name,
             f"{each.at_once:.2f} s",
             f"{each.read * 1000:.1f} ms",
             f"{each.write * 1000:.1f} ms",
-            f"{each.written_together * 1000:.0f} ms",
             f"{each.stored_bytes:,.0f}",
         ]
         for name, each in found.items()
     ]
-    heads = ["", "all cursors at once", "one read", "one write", f"{SOME} written together", "stored bytes per edge"]
+    heads = ["", "all cursors at once", "one read", "one write", "stored bytes per asset"]
     report.publish(
-        f"""# {EDGES:,} edges
+        f"""# The cursors of {EDGES:,} assets
 
-What the cursors of {EDGES:,} edges cost: `python -m benchmarks.edges`. Dagster's database is on the same machine; the
-best of {ROUNDS}. A tick reads all cursors by one query per 500 edges. A run writes the cursors of its partitions
-together. What is written is read back.
+What the copies of the progress of {EDGES:,} assets cost: `python -m benchmarks.edges`. Dagster's database is on the
+same machine; the best of {ROUNDS}. A tick reads all cursors by one query per 500 assets. What is written is read back.
 
 {report.conditions()}
 
 {table(heads, lines)}
 
-The state of an edge takes {at_rest:,} bytes while nothing runs and {in_flight:,} bytes with a capture in flight, with
-asset keys of {keys} characters. A test checks that the largest one that Dagster's tables can hold, with keys of 512
-characters, stays below MySQL's limit of 65,535 bytes.
+The number of partitions matters little: only those that are behind the others are listed.
 
 What a tick costs is in [ticks.md](ticks.md).""",
-        {
-            "edges": EDGES,
-            "bytes at rest": at_rest,
-            "bytes in flight": in_flight,
-            **{name: asdict(each) for name, each in found.items()},
-        },
+        {"assets": EDGES, **{name: asdict(each) for name, each in found.items()}},
     )
 
 

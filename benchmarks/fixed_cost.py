@@ -29,14 +29,13 @@ PARTS = {
     "capture": "find what changed: read both tables' metadata and the manifests that changed",
     "ICDC files": "write the metadata of the ICDC table",
     "register": "register that table in the catalog",
-    "record": "record the capture in Dagster's database",
     "plan": "open the Spark session, call the asset function, and inspect its result's plan",
     "branch": "create the branch",
     "Spark jobs": "compute the result and write it to the branch, including Iceberg's commits",
     "check": "inspect the branch, and run audits",
-    "publish": "fast-forward main to the branch",
-    "commit": "record the capture as consumed, in the table's metadata and in Dagster's database",
-    "metadata": "collect what the run shows in Dagster; drop the branch and old ICDC tables",
+    "publish": "the commit that moves main and the tag, and drops the branch",
+    "copy": "copy the table's progress to Dagster's database",
+    "metadata": "collect what the run shows in Dagster; drop old ICDC tables",
 }
 """Parts of a step, in order; each ends where the next begins."""
 
@@ -98,13 +97,12 @@ def parts(watch: Watch, began: float, ended: float) -> dict[str, float]:
         "capture": watch.first(Effect.WRITE_ICDC_FILES, "before"),
         "ICDC files": watch.last(Effect.WRITE_ICDC_FILES, "after"),
         "register": watch.last(Effect.REGISTER_ICDC_TABLE, "after"),
-        "record": watch.last(Effect.RECORD_CAPTURE, "after"),
         "plan": watch.first(Effect.CREATE_BRANCH, "before"),
         "branch": watch.last(Effect.CREATE_BRANCH, "after"),
         "Spark jobs": watch.last(Effect.WRITE_BRANCH, "after"),
         "check": watch.first(Effect.PUBLISH, "before"),
         "publish": watch.last(Effect.PUBLISH, "after"),
-        "commit": watch.last(Effect.COMMIT, "after"),
+        "copy": watch.last(Effect.COPY_PROGRESS, "after"),
         "metadata": ended,
     }
     starts = [began, *ends.values()]

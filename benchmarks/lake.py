@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, NestedField
 from pyspark.sql import SparkSession
 
-from dagster_ips.core.capture import EdgeState
-from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import InputPolicies
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
@@ -17,8 +17,11 @@ from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.local_spark.connect_server import ensure_connect_server, stop_connect_server
+from dagster_ips.progress.cursor import Copy
+from dagster_ips.progress.progress import InputProgress, Progress
+from dagster_ips.progress.table_progress import mark_of
 from dagster_ips.run_view import RunView
-from tests.support.memory_store import MemoryEdgeStore
+from tests.support.memory_store import MemoryCursors, consume
 
 NAME = "lake"
 
@@ -48,7 +51,9 @@ class Consumer:
     policies: InputPolicies = field(default_factory=InputPolicies)
 
     def __post_init__(self) -> None:
-        self._capturer = Capturer(self.lake, MemoryEdgeStore())
+        self._capturer = Capturer(self.lake, MemoryCursors())
+        if self.lake.find("db.target") is None:
+            self.lake.client.create_table("db.target", Schema(NestedField(1, "number", IntegerType())))
 
     def capture(self) -> CapturedInput:
         """Capture what changed, without consuming it."""
@@ -60,17 +65,17 @@ class Consumer:
 
     def consume(self) -> None:
         """Capture and consume everything up to now."""
-        store, captured = self._capturer.store, self.capture()
-        store.set(store.get(Edge("consumer", "upstream")).with_committed(captured.capture, None))
+        consume(self._capturer.store, self.lake, "db.target", [self.capture()])
 
     def skip_to_head(self) -> int:
         """Continue as if everything had been consumed; a first capture of very many files would take long."""
-        source, edge = self.lake.load(self.table, asset="consumer"), Edge("consumer", "upstream")
+        source = self.lake.load(self.table, asset="consumer")
         head = source.ancestry().head
         if head is None:
             raise ValueError(self.table, "has no snapshot")
-        mark = source.watermark_at(head, "main")
-        self._capturer.store.set(EdgeState(edge, committed=mark, number=self._capturer.store.get(edge).number + 1))
+        progress = Progress(1, {"upstream": InputProgress(source.watermark_at(head, "main"))})
+        target = self.lake.load("db.target", asset="consumer")
+        self._capturer.store.set_copy("consumer", Copy(progress, mark_of(target), is_reported=True))
         return head.snapshot_id
 
     def view(self) -> RunView:

@@ -13,16 +13,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 import sqlalchemy as db
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
 
 import dagster_ips as ips
 from benchmarks.made_tables import MadeTable, Shape
 from benchmarks.report import Report, said, table
-from dagster_ips.core.capture import EdgeState
-from dagster_ips.core.edge import Edge
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.stamps import owner_properties
 from dagster_ips.orchestration.automate.automation_sensors import AUTOMATION_SENSOR
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.progress.progress import InputProgress, Progress
+from dagster_ips.progress.progress_text import progress_text
+from dagster_ips.progress.table_progress import PROGRESS
 from tests.support.backends import dagster_home
 
 FIRST_DAY = dt.date(1970, 1, 1)
@@ -80,7 +84,9 @@ def reader(table: int, number: int, partitions: dg.PartitionsDefinition[str] | N
         name=f"reader_{table}_{number}",
         partitions_def=partitions,
         ins={"source": ips.incremental(f"events_{table}")},
-        metadata=ips.append() | ({"partition_expr": "p"} if partitions else {}),
+        metadata=ips.append()
+        | ips.table(f"media.reader_{table}_{number}")
+        | ({"partition_expr": "p"} if partitions else {}),
     )
     def read(source: ips.IcdcView) -> object:
         return source.added
@@ -103,16 +109,19 @@ def append(made: MadeTable) -> None:
     made.append_all(range(made.shape.files - CHANGED, made.shape.files))
 
 
-def consume(lake: LakeCatalog, instance: dg.DagsterInstance, case: Case) -> None:
-    """Set the cursors as runs that consumed everything leave them."""
-    keys: list[str | None] = [*case.keys] or [None]
-    states = []
+def consume(lake: LakeCatalog, case: Case) -> None:
+    """Publish a table for each reader that has consumed everything, as runs leave it."""
+    schema = Schema(NestedField(1, "p", StringType()))
     for number in range(case.tables):
         metadata = lake.load(f"media.events_{number}", asset="benchmark")
-        head = metadata.ancestry().snapshots[0]
-        edges = [Edge(f"reader_{number}_{n}", f"events_{number}", key) for n in range(case.readers) for key in keys]
-        states += [EdgeState(each, committed=metadata.watermark_at(head, "main"), number=1) for each in edges]
-    CursorStore(instance).set(*states)
+        at = metadata.watermark_at(metadata.ancestry().snapshots[0], "main")
+        for each in range(case.readers):
+            asset = f"reader_{number}_{each}"
+            division = "p by 0 0 * * * in UTC as %Y-%m-%d" if case.days else None
+            progress = Progress(1, {f"events_{number}": InputProgress(at, division=division)})
+            stamp = owner_properties(asset, None) | {PROGRESS: progress_text(progress)}
+            target = lake.client.create_table(f"media.{asset}", schema)
+            target.append(pa.table({"p": pa.array([], pa.string())}), snapshot_properties=stamp)
 
 
 def measure(folder: Path, case: Case) -> Figures:
@@ -136,7 +145,7 @@ def measure(folder: Path, case: Case) -> Figures:
         require(len(found) == assets, f"runs of {len(found)} assets were requested")
 
     with dg.DagsterInstance.from_config(dagster_home(folder / "dagster", None)) as instance:
-        consume(lake, instance, case)
+        consume(lake, case)
         first = seconds(lambda: tick(instance, 0))
         idle = min(seconds(lambda: tick(instance, 0)) for _ in range(3))
         for each in made:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import datetime as dt
+import copy
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     import dagster as dg
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import StagedTable, Table
     from pyspark.sql import DataFrame, SparkSession
 
 RANGE_START_TAG, RANGE_END_TAG = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
@@ -266,6 +267,41 @@ def commit_tables_together(catalog: Catalog, changes: Sequence[Mapping[str, Any]
     answer.raise_for_status()
 
 
+def commit_or_swap(  # noqa: PLR0913  # all are independent
+    catalog: Catalog,
+    table: Table,
+    *,
+    requirements: Sequence[Mapping[str, Any]],
+    updates: Sequence[Mapping[str, Any]],
+    metadata_location: str,
+    write: Callable[[], str],
+) -> None:
+    """Commit ``updates`` to a table; where PyIceberg writes the metadata, have ``write`` do it (pyiceberg 0.12.0).
+
+    PyIceberg drops what it doesn't know of a metadata file, and refuses to write one of format 3. It still locks or
+    compares as the catalog needs it. Without ``write``, the metadata file is that at ``metadata_location``.
+
+    Raises:
+        CommitFailedException: a requirement isn't met, or the table has another metadata file; nothing was committed.
+    """
+    from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415  # slow to import
+    from pyiceberg.table import CommitTableRequest, StagedTable  # noqa: PLC0415  # as above
+
+    def stage(current: Table | None, identifier: tuple[str, ...], *_: object) -> StagedTable:
+        if current is None or current.metadata_location != metadata_location:
+            raise CommitFailedException
+        # It is compared with the current one, and only what differs is committed.
+        newer = current.metadata.model_copy(update={"last_updated_ms": current.metadata.last_updated_ms + 1})
+        return StagedTable(identifier, newer, write(), current.io, own)
+
+    own: Any = copy.copy(catalog)
+    own._update_and_stage_table = stage  # noqa: SLF001  # there is no public way; REST catalogs don't call it
+    own._write_metadata = own._write_metadata_no_exist_check = lambda **_: None  # noqa: SLF001  # as above
+    words = {"identifier": {"namespace": [], "name": ""}, "requirements": requirements, "updates": updates}
+    asked = CommitTableRequest.model_validate(words)
+    own.commit_table(table, asked.requirements, asked.updates)
+
+
 def on_vended(catalog: Catalog, hear: Callable[[tuple[str, ...], Mapping[str, str], Mapping[str, Any]], None]) -> None:
     """Pass on what a REST server vends with each table, which PyIceberg itself keeps only in part (pyiceberg 0.12.0).
 
@@ -326,20 +362,6 @@ def knowing_partitions(instance: dg.DagsterInstance) -> contextlib.AbstractConte
     from dagster._core.definitions.partitions.context import partition_loading_context  # noqa: PLC0415  # not needed by those who only want Spark
 
     return partition_loading_context(dynamic_partitions_store=instance)
-
-
-def knowing_deleted_partitions(store: Any) -> contextlib.AbstractContextManager[object]:  # noqa: ANN401  # it isn't public
-    """As ``knowing_partitions``, from another ``store``: at a time of its own, as Dagster caches keys by the time."""
-    from dagster._core.definitions.partitions.context import partition_loading_context  # noqa: PLC0415  # as above
-
-    return partition_loading_context(dt.datetime.now(dt.UTC), store)
-
-
-def page_of(keys: Sequence[str], limit: int, *, ascending: bool, cursor: str | None) -> Any:  # noqa: ANN401  # it isn't public
-    """A page of partition keys, as a store of dynamic partitions returns it (dagster 1.13.27)."""
-    from dagster._core.types.pagination import PaginatedResults  # noqa: PLC0415  # not needed by those who only want Spark
-
-    return PaginatedResults.create_from_sequence(keys, limit=limit, ascending=ascending, cursor=cursor)
 
 
 def evaluate_by(

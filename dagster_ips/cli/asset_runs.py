@@ -18,7 +18,7 @@ from dagster_ips._compat import knowing_partitions
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.next_commands import with_workspace
 from dagster_ips.cli.pending_changes import waiting_partitions
-from dagster_ips.cli.progress import shown_while
+from dagster_ips.cli.shown_progress import shown_while
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.policy import OnRemoved
 from dagster_ips.errors import InstanceError, UnknownConsumerError
@@ -126,7 +126,7 @@ def _partitions(
             wanted = {
                 partition
                 for tracked in known_consumer.consumer.inputs.values()
-                for partition in waiting_partitions(workplace, known_consumer, tracked)[0]
+                for partition in waiting_partitions(workplace, known_consumer, tracked).pending
             }
     return [each for each in keys if each in wanted]
 

@@ -14,10 +14,11 @@ import click
 
 from dagster_ips.cli.context import Workplace, confirm, who_is_asking
 from dagster_ips.cli.next_commands import with_workspace
-from dagster_ips.cli.progress import shown_before_each, shown_while
+from dagster_ips.cli.shown_progress import shown_before_each, shown_while
 from dagster_ips.cli.text_format import json_text, table
 from dagster_ips.core.backfill_plan import BackfillPlan
 from dagster_ips.core.backfill_progress import StageProgress
+from dagster_ips.core.backfill_text import plan_as_json, plan_from_json
 from dagster_ips.core.row_changes import RowChanges, SideOfRows
 from dagster_ips.core.time_text import moment
 from dagster_ips.errors import BackfillRecordError
@@ -42,7 +43,6 @@ from dagster_ips.orchestration.backfill.reports import (
 )
 from dagster_ips.orchestration.backfill.reverting import Reverted
 from dagster_ips.orchestration.backfill.staging import StagedBackfill
-from dagster_ips.state.backfill_codec import plan_as_json, plan_from_json
 
 _LOOK_SECONDS = 2
 

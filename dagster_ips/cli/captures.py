@@ -20,9 +20,13 @@ from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.old_icdc_tables import drop_expired_tables
-from dagster_ips.iceberg.stamps import stamp_properties
+from dagster_ips.iceberg.stamps import attempt_properties, computed_properties, owner_properties
 from dagster_ips.orchestration.run.job_value import job_value
-from dagster_ips.orchestration.watch.living_runs import OfLivingRuns
+from dagster_ips.progress.advance import Advance
+from dagster_ips.progress.cursor import Job
+from dagster_ips.progress.progress import Progress
+from dagster_ips.progress.progress_text import progress_text
+from dagster_ips.progress.table_progress import PROGRESS
 from dagster_ips.run_view import RunView
 from dagster_ips.spark.branches import sql_name
 
@@ -31,8 +35,8 @@ if TYPE_CHECKING:
 
 _PROMISE = (
     "At least once: if the job writes its table and dies before the commit, the next capture holds the same rows. A "
-    "Spark job that publishes everything in a single commit, with spark_conf set, is exactly once: its stamp then "
-    "records what was consumed, even without `dagster-ips commit`. Nothing prevents a job from writing after its "
+    "Spark job that publishes everything in a single commit, with spark_conf set, is exactly once: the commit itself "
+    "then says what was consumed, even without `dagster-ips commit`. Nothing prevents a job from writing after its "
     "capture was replaced."
 )
 
@@ -40,9 +44,8 @@ _PROMISE = (
 def capture(workplace: Workplace, asset: str, *, full: bool) -> None:
     """Capture what is new and print it."""
     known = workplace.unpartitioned(asset)
-    states = [workplace.store.get(edge) for edge in known.consumer.edges]
-    workplace.require_idle(known, states)
-    given_up = {state.in_flight.run_id for state in states if state.in_flight and state.in_flight.is_of_job}
+    workplace.require_idle(known)
+    given_up = workplace.store.get(known.consumer.name).job
     lake, consumer = known.manager.catalog.open(), known.consumer
     token = f"{consumer.name}:{uuid.uuid4().hex[:12]}"
     found = Capturer(lake, workplace.store, known.manager.icdc_namespace).capture(
@@ -55,10 +58,15 @@ def capture(workplace: Workplace, asset: str, *, full: bool) -> None:
         ),
         run_id=token,
     )
-    for other in sorted(given_up):
-        click.echo(f"{other} was in flight and has been replaced: its commit will be refused.", err=True)
     captures = tuple(each.capture for each in found)
-    stamp = stamp_properties(captures, attempt=token, run_id=token)
+    progress = _progress(found[0].advance)
+    with effect(Effect.COPY_PROGRESS):
+        workplace.store.set_job(consumer.name, Job(captures, progress))
+    if given_up is not None and given_up.progress.number >= progress.number:
+        other = given_up.captures[0].run_id
+        click.echo(f"{other} was in flight and has been replaced: its commit will be refused.", err=True)
+    stamp = attempt_properties(token, token) | owner_properties(consumer.name, None)
+    stamp |= computed_properties(captures[0].mode, ()) | {PROGRESS: progress_text(progress)}
     table, no_session = sql_name(lake.name, consumer.table), cast("SparkSession", None)  # Only SQL text is made.
     views = {
         name: RunView(each, no_session, lake.name, storage=lake.storage)
@@ -79,6 +87,13 @@ def capture(workplace: Workplace, asset: str, *, full: bool) -> None:
     click.echo(json_text(printed))
 
 
+def _progress(advance: Advance) -> Progress:
+    """The table's progress once the job has written what was captured; by which code is unknown."""
+    continued = advance.base if advance.mode is Mode.INCREMENTAL else None
+    made = continued.progress.made if continued is not None else {}
+    return advance.progress(advance.base, made=made, lookups={})
+
+
 def commit(workplace: Workplace, capture: str) -> None:
     """Mark the capture as consumed."""
     asset, _, attempt = capture.rpartition(":")
@@ -86,11 +101,11 @@ def commit(workplace: Workplace, capture: str) -> None:
         problem = f"{capture!r} isn't the id of a capture."
         raise InstanceError(problem=problem, remedy='Pass the value of "capture" that dagster-ips capture printed.')
     known = workplace.unpartitioned(asset)
-    edges = known.consumer.edges
-    held = [state.in_flight for edge in edges if (state := workplace.store.get(edge)).in_flight]
-    upstreams = [edge.upstream for edge in edges]
+    job = workplace.store.get(known.consumer.name).job
+    upstreams = [edge.upstream for edge in known.consumer.edges]
     states = workplace.administrator(known).commit(known.consumer.name, upstreams, capture)
-    shown: dict[str, str | int] = {"capture": capture, "mode": held[0].mode.value}
+    captures = job.captures if job is not None else ()
+    shown: dict[str, str | int] = {"capture": capture, "mode": captures[0].mode.value}
     for state in states:
         at = state.committed
         what = f"snapshot {at.snapshot_id} ({moment(at.timestamp_ms)})" if at else "nothing, because it has no snapshot"
@@ -100,6 +115,6 @@ def commit(workplace: Workplace, capture: str) -> None:
         workplace.instance.report_runless_asset_event(
             dg.AssetMaterialization(known.consumer.key, description="by a job outside Dagster", metadata=shown)
         )
-    living = OfLivingRuns(workplace.store, workplace.instance)
-    for each in held:
-        drop_expired_tables(known.manager.catalog.open(), living, each, known.retention)
+    lake, is_at_work = known.manager.catalog.open(), workplace.runs_at_work(known)
+    for each in captures:
+        drop_expired_tables(lake, each, known.retention, is_at_work=is_at_work)

@@ -18,16 +18,22 @@ import click
 import dagster as dg
 from dagster import RunRecord
 
-from dagster_ips._compat import definitions_at
-from dagster_ips.core.capture import EdgeState
+from dagster_ips._compat import definitions_at, knowing_partitions
 from dagster_ips.core.code_of_rows import OlderRows
 from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.table_name import name_of, parts_of
-from dagster_ips.errors import InstanceError, MetadataUnreadableError, UnsupportedTableError
+from dagster_ips.errors import (
+    InstanceError,
+    MetadataUnreadableError,
+    StateUnreadableError,
+    StateVersionError,
+    TargetChangedError,
+    UnknownPublicationError,
+    UnsupportedTableError,
+)
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.inspect.edge_status import Inspector, Pending
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.automate.blocked_condition import blocked_at_last_tick
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
@@ -39,11 +45,16 @@ from dagster_ips.orchestration.run.known_consumers import (
     known_tables,
 )
 from dagster_ips.orchestration.watch.failed_runs import failed_runs
-from dagster_ips.orchestration.watch.last_published import last_published
-from dagster_ips.orchestration.watch.run_at_work import run_at_work
+from dagster_ips.orchestration.watch.run_at_work import RunsAtWork, run_at_work
+from dagster_ips.orchestration.watch.watched_tables import partitions_with_rows_in
+from dagster_ips.progress.cursor import known_progress
+from dagster_ips.progress.made_rows import older_rows_of
+from dagster_ips.progress.table_progress import TableProgress, table_progress
 
 # What is wrong with one table alone: commands that show several report it and show the others.
 UNREADABLE = (MetadataUnreadableError, UnsupportedTableError)
+UNKNOWN = (*UNREADABLE, TargetChangedError, UnknownPublicationError, StateUnreadableError, StateVersionError)
+"""What is raised if it is unknown what one table contains."""
 _MOST_LINES, _LONGEST = 4, 600
 _CHOOSE = "--catalog NAME or --folder FOLDER."
 _WHERE = "Specify the definitions as for dagster: -m MODULE, -f FILE or -w WORKSPACE, or in pyproject.toml."
@@ -111,7 +122,29 @@ class Workplace:
 
     def inspector(self, known: KnownConsumer) -> Inspector:
         """The inspector of the consumer's edges."""
-        return Inspector(self._lake(known), self.store, known.consumer.table, known.manager.icdc_namespace)
+        table, namespace = known.consumer.table, known.manager.icdc_namespace
+        return Inspector(self._lake(known), self.store, table, namespace, self.runs_at_work(known))
+
+    def runs_at_work(self, known: KnownConsumer) -> RunsAtWork:
+        """Whether runs of the consumer may be at work."""
+        return RunsAtWork(self.instance, self.store, known.consumer.name)
+
+    def progress(self, known: KnownConsumer) -> TableProgress | None:
+        """What the consumer's table contains; None if nothing was ever published to it.
+
+        Raises:
+            IpsError: that is unknown.
+        """
+        # The cursor first: a run that publishes in between makes its copy count for nothing.
+        name, cursor = known.consumer.name, self.store.get(known.consumer.name)
+        lake = self._lake(known)
+        target = lake.find(known.consumer.table)
+        return known_progress(table_progress(target, asset=name, storage=lake.storage), cursor, target)
+
+    def partitions(self, known: KnownConsumer) -> list[str] | None:
+        """The consumer's partitions, in their order; None if it isn't partitioned."""
+        definition = known.graph.get(known.consumer.key).partitions_def
+        return None if definition is None else [*definition.get_partition_keys(dynamic_partitions_store=self.instance)]
 
     def administrator(self, known: KnownConsumer) -> Administrator:
         """The administrator, which changes the consumer's edges."""
@@ -136,15 +169,16 @@ class Workplace:
         """The rows that the consumer's current code would compute differently; None if none are known.
 
         Raises:
-            MetadataUnreadableError: the table's metadata can't be read.
-            UnsupportedTableError: it uses a feature that isn't supported.
+            IpsError: the table can't be read, or what it contains is unknown.
         """
         lake, consumer = self._lake(known), known.consumer
         target = lake.find(consumer.table)
         if target is None:
             return None
-        published = partial(last_published, consumer, known.graph, self.instance, lake.storage, target)
-        return older_rows_of(target, known.code_version, declared=consumer.maker.declared, published=published)
+        code, partitions, declared = known.code_version, self.partitions(known), consumer.maker.declared
+        with_rows = partial(partitions_with_rows_in, target, lake.storage, known.graph, consumer.key, self.instance)
+        with knowing_partitions(self.instance):
+            return older_rows_of(target, code, partitions, declared=declared, with_rows=with_rows)
 
     def failed(self, known: KnownConsumer) -> Mapping[str, RunRecord]:
         """The runs in which the consumer failed or yielded nothing last, by partition, as ``failed_runs`` has them."""
@@ -155,13 +189,13 @@ class Workplace:
         failed = self.failed(known)
         return blocked_at_last_tick(self.instance, known.consumer.key) & failed.keys() if failed else frozenset()
 
-    def require_idle(self, known: KnownConsumer, states: list[EdgeState]) -> None:
+    def require_idle(self, known: KnownConsumer) -> None:
         """Fail if a run is working on the consumer, because its work would be lost.
 
         Raises:
             InstanceError: a run is working on the consumer.
         """
-        if (run_id := run_at_work(self.instance, known.consumer.key, states)) is not None:
+        if (run_id := run_at_work(self.instance, known.consumer.key)) is not None:
             raise InstanceError(
                 problem=f"Run {run_id} is processing {known.consumer.name}, and its work would be lost.",
                 remedy="Wait until it has finished, or terminate it.",

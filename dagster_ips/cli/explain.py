@@ -10,7 +10,6 @@ import click
 from dagster_ips.cli.cascades import cascade_text
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.text_format import json_text, moment_json
-from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.time_text import moment
 from dagster_ips.orchestration.run.run_story import AssetStory, RunStory, story_of
@@ -20,7 +19,7 @@ def explain(workplace: Workplace, run: str, *, as_json: bool) -> None:
     """Print what the run did."""
     story = story_of(workplace.instance, run)
     if as_json:
-        click.echo(json_text(_as_json(workplace, story)))
+        click.echo(json_text(_as_json(story)))
         return
     lasted = ""
     if story.started_ms is not None and story.ended_ms is not None:
@@ -29,13 +28,13 @@ def explain(workplace: Workplace, run: str, *, as_json: bool) -> None:
     if story.cascade:
         click.echo(f"Follows from {cascade_text(workplace, story.cascade)}")
     for each in story.assets.values():
-        click.echo("\n" + "\n".join(_lines(workplace, each)))
+        click.echo("\n" + "\n".join(_lines(each)))
     if story.others:
         names = ", ".join(story.others)
         click.echo(f"\n{names}: captured nothing, so there is nothing incremental to explain.")
 
 
-def _lines(workplace: Workplace, story: AssetStory) -> Iterator[str]:
+def _lines(story: AssetStory) -> Iterator[str]:
     first = story.captures[0] if story.captures else None
     yield f"{story.asset}: {first['mode']} ({first['reason']})" if first else f"{story.asset}: captured nothing"
     for each in story.captures:
@@ -54,7 +53,7 @@ def _lines(workplace: Workplace, story: AssetStory) -> Iterator[str]:
         yield f"  published  snapshot {story.published['snapshot']} of {story.published['table']}"
     else:
         yield "  published  nothing"
-    yield f"  committed  {_committed(workplace, story)}"
+    yield f"  committed  {_committed(story)}"
     for error in story.errors[:1]:
         yield f"  failed     {error}"
 
@@ -86,30 +85,20 @@ def _at(each: Mapping[str, str], snapshot: str, ms: str) -> str | None:
     return f"snapshot {each[snapshot]} ({moment(int(each[ms]))})" if snapshot in each else None
 
 
-def _committed(workplace: Workplace, story: AssetStory) -> str:
+def _committed(story: AssetStory) -> str:
     if not story.captures:
         return "nothing"
     done = {each["upstream"]: each for each in story.commits}
     if all(each["upstream"] in done for each in story.captures):
         return ", ".join(f"{name} up to snapshot {each.get('to_inclusive', 'none')}" for name, each in done.items())
-    if _is_consumed(workplace, story):
-        return "yes, by a later run: the table's stamp includes this change"
     if story.published:
-        return (
-            "not by this run, which ended too early; the table's stamp records the change, and the next run commits it"
-        )
+        return "with the publication; the run ended before it could copy that to Dagster"
+    if story.skipped:
+        return "nothing by this run"
     return "nothing, so the changes it read stay pending"
 
 
-def _is_consumed(workplace: Workplace, story: AssetStory) -> bool:
-    """Whether the cursors of an asset without partitions have reached what the run captured and published."""
-    if not story.published or any("partitions" in each for each in story.captures):
-        return False
-    states = [(workplace.store.get(Edge(story.asset, each["upstream"])), each) for each in story.captures]
-    return all(state.number >= int(each["number"]) > state.voided for state, each in states)
-
-
-def _as_json(workplace: Workplace, story: RunStory) -> dict[str, Any]:
+def _as_json(story: RunStory) -> dict[str, Any]:
     return {
         "run": story.run.run_id,
         "status": story.run.status.value,
@@ -125,7 +114,7 @@ def _as_json(workplace: Workplace, story: RunStory) -> dict[str, Any]:
                 "skipped": each.skipped,
                 "published": each.published,
                 "committed": [dict(commit) for commit in each.commits],
-                "is_consumed": bool(each.commits) or _is_consumed(workplace, each),
+                "is_consumed": bool(each.commits or each.published),
                 "errors": each.errors,
             }
             for each in story.assets.values()

@@ -5,18 +5,18 @@ from __future__ import annotations
 import click
 import dagster as dg
 
-from dagster_ips.cli.context import Workplace, confirm, who_is_asking
+from dagster_ips.cli.context import UNKNOWN, Workplace, confirm, who_is_asking
 from dagster_ips.cli.text_format import at_text
-from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.history_place import Everywhere, Place
 from dagster_ips.core.size_text import counted, size_text
-from dagster_ips.errors import InstanceError, StateUnreadableError
+from dagster_ips.errors import InstanceError
 from dagster_ips.errors.remedies import full_run
 from dagster_ips.exactly_once.administration import Rewind
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
+from dagster_ips.progress.cursor import Request
 
 
 def reset(  # noqa: PLR0913  # one per option
@@ -26,7 +26,7 @@ def reset(  # noqa: PLR0913  # one per option
     known = workplace.unpartitioned(asset)
     tracked = known.tracked(upstream)
     edge = Edge(known.consumer.name, tracked.upstream)
-    _require_idle(workplace, known, edge)
+    workplace.require_idle(known)
     _require_no_rows_twice(workplace, known, tracked, edge)
     then = (
         "the next run computes its whole table"
@@ -40,9 +40,9 @@ def reset(  # noqa: PLR0913  # one per option
         return
     reason = _require_reason(why, "reset")
     confirm("Continue?", yes=yes)
-    _require_idle(workplace, known, edge)
-    state = workplace.administrator(known).reset(edge, who=who_is_asking(), why=reason)
-    _report(workplace, known, state)
+    workplace.require_idle(known)
+    done = workplace.administrator(known).reset(edge, who=who_is_asking(), why=reason)
+    _report(workplace, known, done)
 
 
 def rewind(  # noqa: PLR0913  # one per option
@@ -57,11 +57,11 @@ def rewind(  # noqa: PLR0913  # one per option
     if dry_run:
         return
     reason = _require_reason(why, "rewind")
-    _require_idle(workplace, known, planned.edge)
+    workplace.require_idle(known)
     confirm("Continue?", yes=yes)
-    _require_idle(workplace, known, planned.edge)
-    state = administrator.rewind(planned, who=who_is_asking(), why=reason)
-    _report(workplace, known, state)
+    workplace.require_idle(known)
+    done = administrator.rewind(planned, who=who_is_asking(), why=reason)
+    _report(workplace, known, done)
 
 
 def _require_reason(why: str | None, what: str) -> str:
@@ -80,15 +80,10 @@ def _preview(planned: Rewind) -> str:
     )
 
 
-def _require_idle(workplace: Workplace, known: KnownConsumer, edge: Edge) -> None:
-    state = _state(workplace, edge)
-    workplace.require_idle(known, [state] if state else [])
-
-
 def _require_no_rows_twice(workplace: Workplace, known: KnownConsumer, tracked: TrackedInput, edge: Edge) -> None:
     """Fail if the next run would begin at a start before what is consumed, and add rows that the table has already."""
     begins_earlier = tracked.start not in (Everywhere.ALL, Everywhere.LATEST)
-    if begins_earlier and not known.may_repeat and _has_consumed(workplace, edge):
+    if begins_earlier and not known.may_repeat and _may_have_consumed(workplace, known, edge.upstream):
         raise InstanceError(
             problem=f"After a reset, {edge.consumer} would begin again at {tracked.start}. Its runs add rows to its "
             "table, so rows that it has already would be there twice.",
@@ -97,40 +92,32 @@ def _require_no_rows_twice(workplace: Workplace, known: KnownConsumer, tracked: 
         )
 
 
-def _has_consumed(workplace: Workplace, edge: Edge) -> bool:
-    """Whether anything is known to be consumed."""
-    state = _state(workplace, edge)
-    if state is None:
-        return False
-    return state.file_set is not None or (state.committed is not None and not state.is_beginning)
-
-
-def _state(workplace: Workplace, edge: Edge) -> EdgeState | None:
-    """The edge's state; None if it can't be read: a reset is what repairs it."""
+def _may_have_consumed(workplace: Workplace, known: KnownConsumer, upstream: str) -> bool:
+    """Whether the table contains anything of the upstream, or that is unknown."""
     try:
-        return workplace.store.get(edge)
-    except StateUnreadableError:
-        return None
+        found = workplace.progress(known)
+    except UNKNOWN:
+        return True
+    progress = found.progress.inputs.get(upstream) if found is not None else None
+    return progress is not None and bool(progress.marks)
 
 
-def _report(workplace: Workplace, known: KnownConsumer, state: EdgeState) -> None:
-    """Report the intervention in the asset's timeline and on the command line."""
-    done = state.interventions[-1]
+def _report(workplace: Workplace, known: KnownConsumer, done: Request) -> None:
+    """Report the request in the asset's timeline and on the command line."""
     with effect(Effect.REPORT_EVENT):
         workplace.instance.report_runless_asset_event(
             dg.AssetObservation(
                 asset_key=known.consumer.key,
-                description=f"{done.kind} on {state.edge.upstream} by {done.who}: {done.why}",
+                description=f"{done.kind} on {done.upstream} by {done.who}: {done.why}",
                 metadata={
                     "what": str(done.kind),
-                    "upstream": state.edge.upstream,
+                    "upstream": done.upstream,
                     "who": done.who,
                     "why": done.why,
-                    "number": done.number,
                     # As text: JavaScript would round a snapshot's id.
                     "consumed before": at_text(done.before),
                     "consumed now": at_text(done.after),
                 },
             )
         )
-    click.echo(f"Done (number {done.number}).")
+    click.echo("Done: the next run does it.")

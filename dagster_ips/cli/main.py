@@ -12,7 +12,7 @@ from dagster_shared.cli import dg_workspace_options
 
 from dagster_ips._late import LateModule
 from dagster_ips.cli.next_commands import with_workspace
-from dagster_ips.cli.progress import shown_while
+from dagster_ips.cli.shown_progress import shown_while
 from dagster_ips.core.history_place import Place, parse_place
 from dagster_ips.errors import IpsError
 
@@ -111,12 +111,11 @@ def status(workplace: context.Workplace, **options: Any) -> None:  # noqa: ANN40
 
     \b
     CONSUMED UP TO        the upstream's snapshot up to which everything is consumed
-    NUMBER                the number of the last capture, reset or rewind
+    NUMBER                how often the asset has published to its table
     PENDING               what the next run would read
     LAG                   how long the oldest pending change has waited
     IN FLIGHT             the run or job that is working on a capture now
-    TABLE'S NEWEST STAMP  what was consumed last, as the table itself says
-    CHECKED UP TO         of a partitioned asset: up to where its upstream was searched for changed partitions
+    BEHIND, AHEAD         partitions that are consumed only up to then, or up to later than the others
     """  # noqa: D301  # as above
     statuses.status(workplace, **options)
 

@@ -10,16 +10,14 @@ import click
 
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.cli.context import Workplace
-from dagster_ips.cli.progress import shown_while
+from dagster_ips.cli.shown_progress import shown_while
 from dagster_ips.cli.text_format import at_json, json_text, moment_json, table
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.size_text import counted, size_text
 from dagster_ips.core.time_text import age, moment
-from dagster_ips.core.touched import LineState
-from dagster_ips.core.watermark import Watermark
-from dagster_ips.errors import UnknownTableError
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.errors import CatalogUnreachableError, CursorStorageError, IpsError, UnknownTableError
+from dagster_ips.exactly_once.capture.partitioned_input import PartitionedInput, look_at
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
 from dagster_ips.iceberg.stamps import RUN
@@ -125,15 +123,15 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
         "problem": None,
         "waits_for_table": None,
     }
-    lake = known.manager.catalog.open()
-    scanned, source = workplace.store.get_line(edge).scanned, lake.find(tracked.table)
-    if source is None:
-        if scanned is None:
+    try:
+        looked = waiting_partitions(workplace, known, tracked)
+    except (CatalogUnreachableError, CursorStorageError):
+        raise
+    except IpsError as error:
+        if isinstance(error, UnknownTableError) and error.consumed_snapshot_id is None:
             told = f"{edge}: waiting for {tracked.table}, which doesn't exist yet."
             return shown | {"waits_for_table": tracked.table}, told
-        problem = str(UnknownTableError(tracked.table, lake.name, consumer.name, scanned.snapshot_id))
-        return shown | {"problem": problem}, f"{edge}: the next run will fail: {problem}"
-    waiting, line = waiting_partitions(workplace, known, tracked)
+        return shown | {"problem": str(error)}, f"{edge}: the next run will fail: {error}"
     failed, blocked = workplace.failed(known), workplace.blocked(known)
     partitions: list[dict[str, Any]] = [
         {
@@ -143,34 +141,31 @@ def _of_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedI
             "without_output_in": runs_without_output(failed).get(key),
             "held_back": key in blocked,
         }
-        for key, at in sorted(waiting.items())
+        for key, at in sorted(looked.pending.items())
     ]
     shown |= {
         "partitions": partitions,
-        "values_without_a_partition": list(line.unmapped),
-        "files_of_unknown_partitions": line.unread_causes,
+        "values_without_a_partition": list(looked.changed.unmapped),
+        "files_of_unknown_partitions": dict(looked.changed.unread),
     }
-    return shown, _text_of_partitions(edge, partitions, tracked.unreached(line))
+    return shown, _text_of_partitions(edge, partitions, looked.unreached)
 
 
-def waiting_partitions(
-    workplace: Workplace, known: KnownConsumer, tracked: TrackedInput
-) -> tuple[Mapping[str, Watermark | None], LineState]:
-    """The pending partitions of a consumer with up to where each has consumed the input, and what is known of it.
+def waiting_partitions(workplace: Workplace, known: KnownConsumer, tracked: TrackedInput) -> PartitionedInput:
+    """An input of a partitioned consumer as it is now, with the partitions that are pending.
 
     Raises:
         UnknownTableError: the input's table doesn't exist.
+        IpsError: it can't be read, or what the consumer's table contains is unknown.
     """
-    lake, consumer = known.manager.catalog.open(), known.consumer
-    source = lake.load(tracked.table, asset=consumer.name)
+    lake, consumer, contained = known.manager.catalog.open(), known.consumer, workplace.progress(known)
+    before = contained.progress.inputs.get(tracked.upstream) if contained is not None else None
+    consumed = before.marks[0].snapshot_id if before is not None and before.marks else None
+    source = lake.load(tracked.table, asset=consumer.name, consumed_snapshot_id=consumed)
     with knowing_partitions(workplace.instance):
-        slicing = next(
-            each
-            for each in consumer.tracked(known.graph, workplace.instance).values()
-            if each.upstream == tracked.upstream
-        )
-        watch = PartitionWatch(lake.storage, workplace.store, consumer.name, lake.find(consumer.table))
-        return watch.looked(slicing, source)
+        sliced = consumer.tracked(known.graph, workplace.instance).values()
+        (slicing,) = (each for each in sliced if each.upstream == tracked.upstream)
+        return look_at(lake.storage, source, slicing, contained, consumer.name)
 
 
 def _text_of_partitions(edge: Edge, partitions: Sequence[Mapping[str, Any]], unreached: Iterable[str]) -> str:

@@ -10,38 +10,65 @@ from typing import Any
 import click
 from dagster import RunRecord
 
-from dagster_ips.cli.context import UNREADABLE, Workplace
-from dagster_ips.cli.progress import shown_while
+from dagster_ips.cli.context import UNKNOWN, Workplace
+from dagster_ips.cli.shown_progress import shown_while
 from dagster_ips.cli.text_format import at_text, json_text, moment_json, table
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.retention import IcdcTable
 from dagster_ips.core.size_text import counted, listed, size_text
 from dagster_ips.core.time_text import age, moment
-from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus, Pending
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.orchestration.watch.failed_runs import runs_that_failed, runs_without_output
 from dagster_ips.orchestration.watch.pending_checks import failed_text
+from dagster_ips.progress.cursor import Copy
+from dagster_ips.progress.progress import InputProgress, Progress
 
-_HEADINGS = ("ASSET", "UPSTREAM", "CONSUMED UP TO", "NUMBER", "PENDING", "LAG", "IN FLIGHT", "TABLE'S NEWEST STAMP")
+_HEADINGS = ("ASSET", "UPSTREAM", "CONSUMED UP TO", "NUMBER", "PENDING", "LAG", "IN FLIGHT")
 
-_OF_PARTITIONS = ("PARTITIONED ASSET", "UPSTREAM", "CHECKED UP TO", "CHANGED UPSTREAM PARTITIONS")
+_OF_PARTITIONS = (
+    "PARTITIONED ASSET",
+    "UPSTREAM",
+    "CONSUMED UP TO",
+    "NUMBER",
+    "BEHIND",
+    "AHEAD",
+    "KEYS WITHOUT A PARTITION",
+)
 _MOST = 10
+_MOST_SINCE = 3
+
+
+@dataclass(frozen=True)
+class _Contained:
+    """What a consumer's table contains; ``problem`` says why that is unknown now.
+
+    ``copied`` is how often it had been published when Dagster last copied its progress; 0 if unknown.
+    """
+
+    progress: Progress
+    problem: str | None = None
+    copied: int = 0
+
+    @property
+    def taken_back_to(self) -> int | None:
+        """The publication to which someone rolled the table back; None if nobody did."""
+        return self.progress.number if 0 < self.progress.number < self.copied else None
 
 
 @dataclass(frozen=True)
 class _Found:
-    """How far consumers are: the edges of those without partitions, and the inputs and lines of the others.
+    """How far consumers are: the edges of those without partitions, and the inputs of the others.
 
-    By consumer, ``older`` are the rows that older code computed, in words, and ``unreadable`` says why its table can't
-    be read; ``failed`` and ``blocked`` are as a ``Workplace`` has them.
+    By consumer, ``contained`` is what its table contains, ``older`` are the rows that older code computed, in words;
+    ``failed`` and ``blocked`` are as a ``Workplace`` has them.
     """
 
     edges: Sequence[EdgeStatus]
-    lines: Sequence[tuple[TrackedInput, LineState]]
+    partitioned: Sequence[Edge]
+    contained: Mapping[str, _Contained]
     older: Mapping[str, str | None]
-    unreadable: Mapping[str, str]
     failed: Mapping[str, Mapping[str, RunRecord]]
     blocked: Mapping[str, Collection[str]]
 
@@ -61,15 +88,19 @@ def status(workplace: Workplace, asset: str | None, *, as_json: bool) -> None:
             "definitions through ips.with_incremental()."
         )
     if found.edges:
-        click.echo(table(_HEADINGS, [_row(each, workplace) for each in found.edges]))
+        click.echo(table(_HEADINGS, [_row(each) for each in found.edges]))
     outside = {each.table for each in workplace.known_tables if each.is_outside}
-    remarks = [f"{each.edge}: {remark}" for each in found.edges for remark in _remarks(each, outside)]
+    remarks = [
+        f"{each.edge}: {remark}"
+        for each in found.edges
+        for remark in _remarks(each, found.contained[each.edge.consumer], outside)
+    ]
     for remark in [*remarks, *(each.warning for each in known if each.warning)]:
         click.echo(f"\n{remark}")
-    if found.lines:
+    if found.partitioned:
         if found.edges:
             click.echo()
-        click.echo(table(_OF_PARTITIONS, [_line_row(line) for _, line in found.lines]))
+        click.echo(table(_OF_PARTITIONS, [_row_of_partitions(each, found) for each in found.partitioned]))
     for remark in _remarks_below(workplace, known, found):
         click.echo(f"\n{remark}")
 
@@ -81,62 +112,72 @@ def _look(workplace: Workplace, known: Sequence[KnownConsumer]) -> _Found:
         if not each.consumer.is_partitioned
         for tracked in each.consumer.inputs.values()
     ]
-    lines = [
-        (tracked, workplace.store.get_line(Edge(each.consumer.name, tracked.upstream)))
-        for each in known
-        if each.consumer.is_partitioned
-        for tracked in each.consumer.inputs.values()
-    ]
-    older, unreadable = _older_rows(workplace, known)
-    failed = {each.consumer.name: workplace.failed(each) for each in known}
-    blocked = {each.consumer.name: workplace.blocked(each) for each in known}
-    return _Found(edges, lines, older, unreadable, failed, blocked)
+    return _Found(
+        edges,
+        [edge for each in known if each.consumer.is_partitioned for edge in each.consumer.edges],
+        contained={each.consumer.name: _contained(workplace, each) for each in known},
+        older={each.consumer.name: _older_rows(workplace, each) for each in known},
+        failed={each.consumer.name: workplace.failed(each) for each in known},
+        blocked={each.consumer.name: workplace.blocked(each) for each in known},
+    )
+
+
+def _contained(workplace: Workplace, known: KnownConsumer) -> _Contained:
+    """What the consumer's table contains, or if that is unknown, what it contained when Dagster last copied that."""
+    copy: Copy | None = None
+    try:
+        copy = workplace.store.get(known.consumer.name).copy
+        found = workplace.progress(known)
+    except UNKNOWN as error:
+        return _Contained(copy.progress if copy is not None else Progress(), str(error))
+    if found is None:
+        return _Contained(Progress())
+    is_of_same = copy is not None and copy.mark is not None and copy.mark.table_uuid == found.mark.table_uuid
+    return _Contained(found.progress, copied=copy.progress.number if copy is not None and is_of_same else 0)
+
+
+def _older_rows(workplace: Workplace, known: KnownConsumer) -> str | None:
+    """The rows that older code computed, in words; None if none are known."""
+    try:
+        rows = workplace.older_rows(known)
+    except UNKNOWN:  # The asset's own remark says why.
+        return None
+    return str(rows) if rows else None
 
 
 def _all_as_json(found: _Found) -> list[dict[str, Any]]:
-    edges = [_as_json(each) for each in found.edges]
-    lines = [_line_as_json(line, found.unreadable) for _, line in found.lines]
+    edges = [_as_json(each, found) for each in found.edges]
+    partitioned = [_partitioned_as_json(each, found) for each in found.partitioned]
     return [
         {
             **each,
+            "progress": _progress_json(found.contained[each["asset"]].progress.inputs.get(each["upstream"])),
+            "rolled_back_to": found.contained[each["asset"]].taken_back_to,
             "older_rows": found.older[each["asset"]],
             "failed": dict(runs_that_failed(found.failed[each["asset"]])),
             "without_output": dict(runs_without_output(found.failed[each["asset"]])),
             "held_back": sorted(found.blocked[each["asset"]]),
         }
-        for each in [*edges, *lines]
+        for each in [*edges, *partitioned]
     ]
 
 
 def _remarks_below(workplace: Workplace, known: Sequence[KnownConsumer], found: _Found) -> Iterator[str]:
-    """What needs attention apart from edges: partitioned assets, older rows, and runs that failed."""
-    for name in dict.fromkeys(line.edge.consumer for _, line in found.lines):
-        if name in found.unreadable:
-            yield f"{name}: {_will_fail(found.unreadable[name])}"
-    for tracked, line in found.lines:
-        for text in tracked.unreached(line):
-            yield f"{line.edge}: {text}. dagster-ips doctor says what to do."
+    """What needs attention apart from edges: tables that aren't as expected, older rows, and runs that failed."""
     for each in known:
-        if rows := found.older[each.consumer.name]:
-            yield f"{each.consumer.name}: {rows} A full recompute would read {workplace.everything_text(each)}."
+        name, contained = each.consumer.name, found.contained[each.consumer.name]
+        if contained.problem and each.consumer.is_partitioned:
+            yield f"{name}: {_will_fail(contained.problem)}"
+        if contained.taken_back_to:
+            yield (
+                f"{name}: someone rolled {each.consumer.table} back to publication {contained.taken_back_to:,} (there "
+                f"were {contained.copied:,}). The next run goes on from what it contains now."
+            )
+        if rows := found.older[name]:
+            yield f"{name}: {rows} A full recompute would read {workplace.everything_text(each)}."
     for name, runs in found.failed.items():
         if runs:
             yield f"{name}: {failed_text(runs)}.{_held_back(found.blocked[name])}"
-
-
-def _older_rows(
-    workplace: Workplace, known: Sequence[KnownConsumer]
-) -> tuple[Mapping[str, str | None], Mapping[str, str]]:
-    """By consumer, the rows that older code computed, in words; and why the tables of others can't be read."""
-    older: dict[str, str | None] = {}
-    unreadable: dict[str, str] = {}
-    for each in known:
-        try:
-            rows = workplace.older_rows(each)
-        except UNREADABLE as error:
-            rows, unreadable[each.consumer.name] = None, str(error)
-        older[each.consumer.name] = str(rows) if rows else None
-    return older, unreadable
 
 
 def _will_fail(problem: str) -> str:
@@ -149,8 +190,8 @@ def _held_back(keys: Collection[str]) -> str:
     return f" Held back now{f': {named}' if named else ''}." if keys else ""
 
 
-def _row(each: EdgeStatus, workplace: Workplace) -> Sequence[str]:
-    state, pending, held = each.state, each.pending, each.state.in_flight
+def _row(each: EdgeStatus) -> Sequence[str]:
+    state, pending, held = each.state, each.pending, _in_flight(each)
     waits = "no table yet" if each.is_waiting else "?" if pending is None else "nothing"
     if pending is not None and (pending.files or pending.snapshots):
         what = "everything: " if pending.is_full else ""
@@ -158,7 +199,6 @@ def _row(each: EdgeStatus, workplace: Workplace) -> Sequence[str]:
             f"{what}{counted(pending.snapshots, 'snapshot')}, {counted(pending.files, 'file')}, "
             f"{counted(pending.rows, 'row')}, {size_text(pending.size_bytes)}"
         )
-    stamp = each.newest_stamp
     return (
         each.edge.consumer,
         each.edge.upstream,
@@ -166,16 +206,14 @@ def _row(each: EdgeStatus, workplace: Workplace) -> Sequence[str]:
         f"{state.number:,}",
         waits,
         _lag(pending),
-        f"{held.run_id} {_since(each, workplace)}" if held else "-",
-        f"{stamp.number:,} at {moment(stamp.target.timestamp_ms)}" if stamp else "-",
+        f"{held.run_id} since {moment(held.created_ms)}" if held else "-",
     )
 
 
-def _since(each: EdgeStatus, workplace: Workplace) -> str:
-    """When the run in flight took its capture, or that the run has ended: the next one takes up what it left."""
-    held = each.state.in_flight
-    run = workplace.instance.get_run_by_id(held.run_id) if held else None
-    return "has ended" if run is not None and run.is_finished else f"since {moment(each.in_flight_since_ms)}"
+def _in_flight(each: EdgeStatus) -> IcdcTable | None:
+    """What a run or job is working on; a job may have published it and not reported that."""
+    held = each.in_flight
+    return held if held is not None and held.number > each.state.number else None
 
 
 def _lag(pending: Pending | None) -> str:
@@ -184,26 +222,30 @@ def _lag(pending: Pending | None) -> str:
     return age(time.time_ns() // 1_000_000 - oldest_ms) if oldest_ms is not None else "-"
 
 
-def _line_row(line: LineState) -> Sequence[str]:
-    keys = sorted(line.touched)
-    touched = f"{len(keys):,}: {listed(keys, _MOST)}" if keys else "none"
-    return (line.edge.consumer, line.edge.upstream, at_text(line.scanned), touched)
+def _row_of_partitions(edge: Edge, found: _Found) -> Sequence[str]:
+    progress = found.contained[edge.consumer].progress
+    known = progress.inputs.get(edge.upstream, InputProgress())
+    ahead = set(known.ahead)
+    behind = {key: since for key, since in known.behind.items() if since not in ahead}
+    return (
+        edge.consumer,
+        edge.upstream,
+        at_text(known.at),
+        f"{progress.number:,}",
+        _keys_text(behind),
+        _keys_text({key: since for key, since in known.behind.items() if since in ahead}),
+        _keys_text(known.untaken),
+    )
 
 
-def _line_as_json(line: LineState, problems: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "asset": line.edge.consumer,
-        "upstream": line.edge.upstream,
-        "partitioned": True,
-        "looked_at_up_to": _watermark(line.scanned),
-        "changed_partitions_of_upstream": sorted(line.touched),
-        "values_without_a_partition": list(line.unmapped),
-        "files_of_unknown_partitions": line.unread_causes,
-        "problem": problems.get(line.edge.consumer),
-    }
+def _keys_text(keys: Mapping[str, Watermark | None]) -> str:
+    """How many keys there are, and the first of them, each with up to when it is consumed."""
+    first = sorted(keys)[: _MOST_SINCE + 1]
+    told = [f"{key} ({moment(since.timestamp_ms) if (since := keys[key]) else 'never'})" for key in first]
+    return f"{len(keys):,}: {listed(told, _MOST_SINCE)}" if keys else "-"
 
 
-def _remarks(status: EdgeStatus, outside: Collection[str]) -> list[str]:
+def _remarks(status: EdgeStatus, contained: _Contained, outside: Collection[str]) -> list[str]:
     state = status.state
     remarks = [_will_fail(status.problem)] if status.problem else []
     if status.is_waiting:
@@ -214,13 +256,20 @@ def _remarks(status: EdgeStatus, outside: Collection[str]) -> list[str]:
             else f"The first run of {upstream} creates it"
         )
         remarks.append(f"waiting for {status.table}, the table of {upstream}, which doesn't exist yet. {then}.")
+    if (files := state.file_set) is not None:
+        upto = at_text(files.to_inclusive)
+        remarks.append(f"{files.taken:,} of {files.total:,} files of the change up to {upto} are consumed.")
     if state.reread_to:
         remarks.append(f"was rewound; the next run reads up to {at_text(state.reread_to)} again.")
-    return remarks + [f"{each.kind} on {moment(each.at_ms)} by {each.who}: {each.why}" for each in state.interventions]
+    return remarks + [
+        f"{each.kind} on {moment(each.id)} by {each.who}: {each.why}"
+        f"{'' if each.id <= contained.progress.obeyed else ' (the next run does it)'}"
+        for each in status.requests
+    ]
 
 
-def _as_json(each: EdgeStatus) -> dict[str, Any]:
-    state, pending, held, stamp = each.state, each.pending, each.state.in_flight, each.newest_stamp
+def _as_json(each: EdgeStatus, found: _Found) -> dict[str, Any]:
+    state, pending, held = each.state, each.pending, _in_flight(each)
     return {
         "asset": each.edge.consumer,
         "upstream": each.edge.upstream,
@@ -244,31 +293,51 @@ def _as_json(each: EdgeStatus) -> dict[str, Any]:
         and {
             "number": held.number,
             "run_id": held.run_id,
-            "mode": held.mode,
-            "icdc_table": held.icdc_table,
-            "since": moment_json(each.in_flight_since_ms),
+            "icdc_table": held.name,
+            "since": moment_json(held.created_ms),
         },
-        "newest_stamp": stamp
-        and {
-            "number": stamp.number,
-            "snapshot_id": str(stamp.target.snapshot_id),
-            "at": moment(stamp.target.timestamp_ms),
-            "upstream_snapshot_id": str(stamp.to_inclusive.snapshot_id),
-        },
-        "interventions": [
+        "requests": [
             {
-                "kind": done.kind,
-                "who": done.who,
-                "why": done.why,
-                "at": moment(done.at_ms),
-                "number": done.number,
-                "before": _watermark(done.before),
-                "after": _watermark(done.after),
+                "kind": asked.kind,
+                "who": asked.who,
+                "why": asked.why,
+                "at": moment(asked.id),
+                "before": _watermark(asked.before),
+                "after": _watermark(asked.after),
+                "is_done": asked.id <= found.contained[each.edge.consumer].progress.obeyed,
             }
-            for done in state.interventions
+            for asked in each.requests
         ],
         "problem": each.problem,
         "waits_for_table": each.table if each.is_waiting else None,
+    }
+
+
+def _partitioned_as_json(edge: Edge, found: _Found) -> dict[str, Any]:
+    contained = found.contained[edge.consumer]
+    known = contained.progress.inputs.get(edge.upstream, InputProgress())
+    return {
+        "asset": edge.consumer,
+        "upstream": edge.upstream,
+        "partitioned": True,
+        "consumed_up_to": _watermark(known.at),
+        "number": contained.progress.number,
+        "problem": contained.problem,
+    }
+
+
+def _progress_json(known: InputProgress | None) -> dict[str, Any] | None:
+    """What the table says of an upstream: what it has consumed, and which files of the next change."""
+    if known is None:
+        return None
+    files = known.files
+    taken = files and {"up_to": _watermark(files.to_inclusive), "taken": files.taken, "total": files.total}
+    return {
+        "at": _watermark(known.at),
+        "behind": {key: _watermark(since) for key, since in sorted(known.behind.items())},
+        "untaken": {key: _watermark(since) for key, since in sorted(known.untaken.items())},
+        "files": taken,
+        "began_late": known.began_late,
     }
 
 

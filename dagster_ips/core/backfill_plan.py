@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from dagster_ips.core.file_set import FileSet
-from dagster_ips.core.watermark import Watermark
-
 _BEFORE = "ips-backfill-"
+_PROGRESS = "-progress"
 _STAGED = "ips-staged-"
 
 
@@ -130,6 +128,11 @@ class BackfillPlan:
         return before_tag(self.id)
 
     @property
+    def progress_tag(self) -> str:
+        """The tag of the snapshot that says what that state contains, if that is an earlier one."""
+        return self.before_tag + _PROGRESS
+
+    @property
     def staged_branch(self) -> str:
         """The branch of each table on which it is staged, if it is."""
         return staged_branch(self.id)
@@ -146,25 +149,8 @@ class BackfillPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumedBefore:
-    """Up to where some ``partitions`` had consumed an upstream before a backfill.
-
-    ``up_to`` is None if nothing was consumed, ``partitions`` is None without partitions. The rows of the keys in
-    ``left_out`` weren't consumed. ``division`` is what the partitions' keys meant, if known. ``file_set`` is what was
-    consumed beyond ``up_to`` of a change that was taken in bites.
-    """
-
-    upstream: str
-    up_to: Watermark | None
-    partitions: tuple[str, ...] | None
-    left_out: frozenset[str] = frozenset()
-    division: str | None = None
-    file_set: FileSet | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class LaunchedBackfill:
-    """A backfill that was launched: its plan, each table's snapshot before it, and what its root had consumed then.
+    """A backfill that was launched: its plan, and each table's snapshot before it.
 
     It ``is_staged`` if its stages are computed on branches, and published together once a person says so.
     """
@@ -173,7 +159,6 @@ class LaunchedBackfill:
     who: str
     launched_at_ms: int
     before: Mapping[str, int]
-    consumed: tuple[ConsumedBefore, ...] = ()
     is_staged: bool = False
 
 
@@ -181,10 +166,11 @@ def backfill_of_tag(tag: str) -> str | None:
     """The backfill that has tagged its tables' earlier states with ``tag``; None for any other tag.
 
     Example:
-        >>> backfill_of_tag("ips-backfill-qwertyui"), backfill_of_tag("stable")
-        ('qwertyui', None)
+        >>> backfill_of_tag("ips-backfill-qwertyui"), backfill_of_tag("ips-backfill-qwertyui-progress")
+        ('qwertyui', 'qwertyui')
+        >>> backfill_of_tag("stable")
     """
-    return tag.removeprefix(_BEFORE) if tag.startswith(_BEFORE) else None
+    return tag.removeprefix(_BEFORE).removesuffix(_PROGRESS) if tag.startswith(_BEFORE) else None
 
 
 def before_tag(backfill: str) -> str:

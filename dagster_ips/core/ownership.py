@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dagster_ips.core.ancestry import Ancestry, Snapshot
-from dagster_ips.core.edge import ARROW
 
 ATTEMPT = "dagster-ips.attempt"
-EDGE = "dagster-ips.edge."
 ASSET = "dagster-ips.asset"
 """The asset that wrote a snapshot; as a property of the table, which never expires, the asset that owns the table."""
 ACCEPTED = "dagster-ips.accepted"
@@ -91,31 +88,18 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a run recorded, where it never expires, before it published a snapshot: how many rows the table has then."""
+    """The last publication, and how many rows the table had then."""
 
     snapshot_id: int
     rows: RowCount
 
-    @classmethod
-    def parse(cls, text: str | None) -> Published | None:
-        """The value that ``str`` wrote as ``text``; None without text, or if another version wrote it."""
-        parts = (text or "").split()
-        if len(parts) != 3 or not parts[0].isdecimal() or not all(each.lstrip("-").isdecimal() for each in parts):  # noqa: PLR2004  # as below
-            return None
-        snapshot_id, least, most = map(int, parts)
-        return cls(snapshot_id, RowCount(least, most))
 
-    def __str__(self) -> str:
-        return f"{self.snapshot_id} {self.rows.least} {self.rows.most}"
-
-
-def hidden_change(ancestry: Ancestry, last: Published | None, known: Iterable[int]) -> int | None:
+def hidden_change(ancestry: Ancestry, last: Published) -> int | None:
     """The least number of rows by which others changed a table in expired commits since ``last``; None if none is seen.
 
-    Compactions keep the count, and whatever the asset itself publishes becomes ``last``. ``known`` are the snapshots in
-    the asset's cursors: a snapshot that isn't among them was never published.
+    Compactions keep the count, and whatever the asset itself publishes becomes ``last``.
     """
-    if last is None or last.snapshot_id not in set(known) or ancestry.find(last.snapshot_id) or not ancestry.snapshots:
+    if ancestry.find(last.snapshot_id) or not ancestry.snapshots:
         return None
     oldest = ancestry.snapshots[-1]
     # PyIceberg removes the id of an expired parent, so none isn't a sign that nothing came before.
@@ -153,11 +137,8 @@ def _rows(snapshot: Snapshot, records: str, hidden: str, unknown: str, missing: 
 
 
 def writer_of(snapshot: Snapshot) -> str | None:
-    """The asset that wrote a snapshot, by its own entry or by its stamps; None if it has neither."""
-    stamps = [value for key, value in snapshot.summary.items() if key.startswith(EDGE)]
-    if ASSET in snapshot.summary or not stamps:
-        return snapshot.summary.get(ASSET)
-    return str(json.loads(stamps[0])["edge"]).rpartition(ARROW)[0]
+    """The asset that wrote a snapshot; None if it doesn't say."""
+    return snapshot.summary.get(ASSET)
 
 
 def owner_of(ancestry: Ancestry, properties: Mapping[str, str]) -> str | None:

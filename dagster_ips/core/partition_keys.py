@@ -145,17 +145,12 @@ class PartitionKeys(Protocol):
     def lacks_any(self, landmarks: Collection[str]) -> bool:
         """Whether any of the partitions that existed when the ``landmarks`` were taken is gone now."""
 
-    @property
-    def is_dynamic(self) -> bool:
-        """Whether someone adds and deletes partitions."""
-        return False
-
     def deleted(self, landmarks: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # where nothing is deleted
         """Those of the ``landmarks`` that stand for partitions by name that have been deleted since."""
         return frozenset()
 
-    def dynamic(self) -> frozenset[str]:
-        """Those of ``known`` that someone added, and may delete and add again."""
+    def added(self, keys: Collection[str], landmarks: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # as above
+        """Those of ``keys`` whose partitions someone has added by name since the ``landmarks`` were taken."""
         return frozenset()
 
     def to_be_added(self, keys: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # where nothing is added
@@ -185,27 +180,14 @@ class Slicing(Protocol):
     def sharing(self) -> frozenset[str]:
         """The present partitions of the consumer that may be computed from keys that other partitions use too."""
 
-    @property
-    def dynamic(self) -> frozenset[str]:
-        """The present partitions of the consumer that take only their own keys, and that someone may delete."""
-
     def taken_by(self, consumer_key: str) -> frozenset[str]:
         """The upstream's keys from whose rows a partition of the consumer is computed."""
-
-    def left_out(self, consumer_key: str, upstream_keys: Collection[str]) -> frozenset[str]:
-        """Those of the upstream's keys that have no partition yet and that ``consumer_key`` may take once they do."""
 
     def made_of(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """The present partitions of the consumer that are computed from rows with one of these keys."""
 
     def made_of_each(self, upstream_keys: Collection[str]) -> Mapping[str, frozenset[str]]:
         """As ``made_of``, for each of the keys by itself."""
-
-    def took_any(self, deleted: Collection[str]) -> bool:
-        """Whether present partitions of the consumer are made of rows of upstream partitions that were ``deleted``.
-
-        If it is unknown, as custom mappings may have forgotten these, they are.
-        """
 
     def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """Those of the upstream's keys that no partition of the consumer uses now or will use later.

@@ -53,7 +53,7 @@ class IcdcTable:
     """A registered ICDC table by its full name, and the number of the capture that it belongs to.
 
     ``partitions`` are the partitions of a partitioned consumer for which it was made. ``target`` is the table that the
-    consumer wrote then; None if an earlier release made it.
+    consumer wrote then, ``run_id`` the run that captured.
     """
 
     name: str
@@ -61,29 +61,31 @@ class IcdcTable:
     created_ms: int
     partitions: tuple[str, ...] = ()
     target: str | None = None
+    run_id: str = ""
 
 
 def expired(
-    tables: Iterable[IcdcTable], retention: Retention, *, spared: Collection[int], now_ms: int
+    tables: Iterable[IcdcTable], retention: Retention, *, spared: Collection[str], now_ms: int
 ) -> tuple[IcdcTable, ...]:
     """Those of one edge's ``tables`` that ``retention`` no longer keeps; empty without tables.
 
-    A capture's tables go together: when it is beyond the newest ``keep_last`` captures or older than ``max_age``,
-    counted from its newest table. The newest capture and those with a number in ``spared`` stay in any case.
+    A capture is one of a run, also if an earlier one had the same number and led to no publication. Its tables go
+    together: when it is beyond the newest ``keep_last`` captures or older than ``max_age``, counted from its newest
+    table. The newest capture and those with a table in ``spared`` stay in any case.
 
     Example:
         >>> tables = [IcdcTable(f"ips.t{number}", number, created_ms=number) for number in (1, 2, 3, 4)]
-        >>> [table.name for table in expired(tables, Retention(keep_last=2), spared={1}, now_ms=5)]
+        >>> [table.name for table in expired(tables, Retention(keep_last=2), spared={"ips.t1"}, now_ms=5)]
         ['ips.t2']
     """
-    captures: dict[int, list[IcdcTable]] = {}
+    captures: dict[tuple[int, str], list[IcdcTable]] = {}
     for table in tables:
-        captures.setdefault(table.number, []).append(table)
-    newest, *older = sorted(captures, reverse=True) or [0]
-    kept = {newest, *older[: retention.keep_last - 1]}
-
-    def is_expired(number: int) -> bool:
-        return number not in kept or not retention.is_young(captures[number], now_ms=now_ms)
-
-    gone = [number for number in older if number not in spared and is_expired(number)]
-    return tuple(table for number in gone for table in captures[number])
+        captures.setdefault((table.number, table.run_id), []).append(table)
+    newest_first = sorted(captures, key=lambda each: (each[0], max(t.created_ms for t in captures[each])), reverse=True)
+    gone = [
+        each
+        for place, each in enumerate(newest_first)
+        if place and (place >= retention.keep_last or not retention.is_young(captures[each], now_ms=now_ms))
+    ]
+    kept = {each for each, of_capture in captures.items() if any(table.name in spared for table in of_capture)}
+    return tuple(table for each in gone if each not in kept for table in captures[each])

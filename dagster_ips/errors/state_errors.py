@@ -1,4 +1,4 @@
-"""Problems with the record of consumed changes: whoever runs Dagster fixes them."""
+"""Problems with the record of what was consumed: whoever runs Dagster fixes them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,6 @@ from shlex import quote
 
 from dagster_ips.errors.base_error import IpsError
 from dagster_ips.errors.remedies import full_run
-
-
-@dataclass(eq=False)
-class LostCursorError(IpsError):
-    """The cursor of an edge is gone, and nothing else shows what was consumed."""
-
-    consumer: str
-    upstream: str
-    icdc_table: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.consumer} has consumed changes of {self.upstream} before ({self.icdc_table} was created for it), "
-            f"but neither this Dagster instance nor its table shows up to where. Starting over where "
-            f"incremental(start=...) says could skip rows or duplicate them, so nothing was captured and no state "
-            f"changed. To recompute everything: {full_run(self.consumer)}. "
-            f"To start over anyway: dagster-ips reset {quote(self.consumer)} --upstream {quote(self.upstream)} "
-            f"--why '...'"
-        )
 
 
 @dataclass(eq=False)
@@ -51,7 +32,7 @@ class UpstreamRenamedError(IpsError):
 
 @dataclass(eq=False)
 class CaptureVoidError(IpsError):
-    """Someone reset or rewound the edge after the capture was taken."""
+    """A person asked for a reset or a rewind after the capture was taken."""
 
     consumer: str
     upstream: str
@@ -64,13 +45,13 @@ class CaptureVoidError(IpsError):
         return (
             f"Capture {self.number} of {self.upstream} by {self.consumer} is no longer valid: {self.who} did a "
             f"{self.kind} since ({self.why}). Its changes are no longer the next ones to read, so nothing was "
-            f"published and nothing was consumed. The next run continues from the {self.kind}."
+            f"published and nothing was consumed. The next run does what was asked for."
         )
 
 
 @dataclass(eq=False)
 class CaptureNotInFlightError(IpsError):
-    """A job tries to commit a capture that isn't the one in flight."""
+    """A job reports a capture that isn't the one in flight."""
 
     capture: str
     consumer: str
@@ -88,7 +69,7 @@ class CaptureNotInFlightError(IpsError):
 
 @dataclass(eq=False)
 class StateVersionError(IpsError):
-    """The cursor was written by a newer version of this library."""
+    """What a table contains, or the asset's cursor, was written by a newer version of this library."""
 
     edge: str
     found: int
@@ -103,7 +84,7 @@ class StateVersionError(IpsError):
 
 @dataclass(eq=False)
 class StateUnreadableError(IpsError):
-    """The stored cursor isn't in a format that this library writes."""
+    """What a table contains, or the asset's cursor, isn't in a format that this library writes."""
 
     edge: str
     consumer: str
@@ -124,6 +105,7 @@ class CursorStorageError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"This Dagster instance can't store cursors ({self.cause}). Without them, nothing remembers what was "
-            f"consumed. Use an instance whose run storage supports daemon cursors (SQLite, PostgreSQL or MySQL)."
+            f"This Dagster instance can't store cursors ({self.cause}). Without them, it forgets which resets and "
+            f"rewinds persons asked for, and what jobs outside of Dagster have done. Use an instance whose run storage "
+            f"supports daemon cursors (SQLite, PostgreSQL or MySQL)."
         )

@@ -12,7 +12,7 @@ _SHOWN = 5
 
 @dataclass(eq=False)
 class TargetChangedError(IpsError):
-    """The target isn't in the state that the cursor expects."""
+    """The target was replaced, or rolled back to before what is still known of it."""
 
     table: str
     consumer: str
@@ -20,29 +20,27 @@ class TargetChangedError(IpsError):
 
     def __str__(self) -> str:
         return (
-            f"{self.table}, the table of {self.consumer}, {self.what}. It may therefore lack changes that were "
-            f"consumed, and continuing would skip them. Nothing was captured and no state changed. To rebuild it from "
-            f"its inputs: {full_run(self.consumer)}."
+            f"{self.table}, the table of {self.consumer}, {self.what}. It is unknown which changes of its inputs it "
+            f"contains now, so continuing could skip some or write rows twice. Nothing was captured and no state "
+            f"changed. To rebuild it from its inputs: {full_run(self.consumer)}."
         )
 
 
 @dataclass(eq=False)
 class UnknownPublicationError(IpsError):
-    """A run may have published something that the cursor doesn't know about."""
+    """The snapshot that said what the table contains has left ``main``'s history, and may be none of its ancestors."""
 
     table: str
-    edge: str
     consumer: str
-    snapshot_id: int | None
 
     def __str__(self) -> str:
         return (
-            f"{self.table}: a run of {self.edge} was about to publish snapshot {self.snapshot_id} when it was killed, "
-            f"or before Dagster's database was restored from a backup. It is unknown whether it did, because the "
-            f"table's snapshots from that time are gone, and its metadata files are gone or can't be read. Continuing "
-            f"could write rows twice, so nothing was captured. If its storage was down, run again. To rebuild the "
-            f"table from its inputs: {full_run(self.consumer)}. To avoid this, keep snapshots and metadata files "
-            f"(write.metadata.previous-versions-max) for longer than it may take until a failed run is retried."
+            f"It is unknown which changes {self.table} contains. The snapshot that said so for {self.consumer} isn't "
+            f"in the history of main any more, and nothing proves that main continues from it: the tag ips_progress "
+            f"was dropped, or others committed to the table, expired snapshots and older metadata files. Continuing "
+            f"could skip changes or write rows twice, so nothing was captured and no state changed. If the table's "
+            f"storage was down, run again. To rebuild the table from its inputs: {full_run(self.consumer)}. To avoid "
+            f"this, leave that tag alone, and keep snapshots longer than the asset may be without a run."
         )
 
 
@@ -158,6 +156,24 @@ class PublishError(IpsError):
         return (
             f"{self.table}: {self.problem} (branch {self.branch}). Nothing was published and nothing was consumed, so "
             f"it is safe to run again."
+        )
+
+
+@dataclass(eq=False)
+class RefMovedError(IpsError):
+    """A branch or tag isn't where a commit expects it; None means that it doesn't exist."""
+
+    table: str
+    ref: str
+    expected: int | None
+    found: int | None
+
+    def __str__(self) -> str:
+        places = [f"at snapshot {at}" if at is not None else "missing" for at in (self.found, self.expected)]
+        return (
+            f"{self.table}: {self.ref} is {places[0]}, but must be {places[1]}, because something else changed it in "
+            f"the meantime; moving it now would undo that. Nothing was published and nothing was consumed, so it is "
+            f"safe to run again."
         )
 
 

@@ -1,4 +1,4 @@
-"""What a person, or a job that reports back, does to an edge's state; each change is one write with a new number."""
+"""What a person, or a job that reports back, does to what an asset has consumed."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dagster_ips.core.capture import Capture, EdgeState, TargetMark
+from dagster_ips.core.capture import Capture, EdgeState
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.file_set import consumed_after
 from dagster_ips.core.history_place import Place
-from dagster_ips.core.intervention import InterventionKind
-from dagster_ips.core.target import TargetHistory, settle
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.errors import CaptureNotInFlightError, RewindError, StateUnreadableError
+from dagster_ips.errors import (
+    CaptureNotInFlightError,
+    RewindError,
+    StateUnreadableError,
+    TargetChangedError,
+    UnknownPublicationError,
+)
 from dagster_ips.exactly_once.capture.edge_start import snapshot_at
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.inspect.edge_status import Inspector, Pending
-from dagster_ips.exactly_once.target_table.target_history import (
-    histories_of,
-    require_known_publications,
-    require_unchanged,
-)
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.lasting_facts import head_mark
-from dagster_ips.state.store import EdgeStore
+from dagster_ips.iceberg.ref_commits import commit_refs, pinning
+from dagster_ips.progress.cursor import Copy, Cursor, Cursors, Request, RequestKind, known_progress, state_of
+from dagster_ips.progress.table_progress import PIN, TableProgress, mark_of, table_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +45,22 @@ class Rewind:
 class Administrator:
     """Changes what counts as consumed by one consumer, whose table is ``target``.
 
-    A run that is at work in the meantime can no longer publish what it captured before. If it has just done so, that
-    doesn't count as consumed.
+    A run that is at work in the meantime can no longer publish what it captured before. If it has just done so, the
+    next run still does what was asked for.
     """
 
     catalog: LakeCatalog
-    store: EdgeStore
+    store: Cursors
     target: str
     icdc_namespace: str = "ips"
 
-    def reset(self, edge: Edge, *, who: str, why: str) -> EdgeState:
+    def reset(self, edge: Edge, *, who: str, why: str) -> Request:
         """Forget what was consumed: the next run computes everything, or begins where ``start`` says."""
         try:
-            state = self.store.get(edge)
-        except StateUnreadableError:
-            state = EdgeState(edge)
-        return self._intervene(settle(state, self._history(state)), InterventionKind.RESET, None, who, why)
+            before = self._state(edge).holds_up_to
+        except (StateUnreadableError, TargetChangedError, UnknownPublicationError):
+            before = None
+        return self._ask(edge, RequestKind.RESET, before, None, who, why)
 
     def plan_rewind(self, consumer: str, tracked: TrackedInput, place: Place, *, may_repeat: bool) -> Rewind:
         """What a rewind of the edge to ``place`` would do; nothing is changed.
@@ -71,17 +70,12 @@ class Administrator:
         Raises:
             RewindError: rows would be duplicated, or would stay although they were removed, or the place isn't older
                 than what is consumed.
-            TargetChangedError: the table isn't what was published last, which a rewind can't repair.
-            UnknownPublicationError: it is unknown what was published last, and so what is to be read again.
+            TargetChangedError, UnknownPublicationError: it is unknown what the table contains.
             UnknownPlaceError: the place isn't in the history of the upstream's table.
             BrokenHistoryError: the table can't be followed from there.
         """
         edge = Edge(consumer, tracked.upstream)
-        state = self.store.get(edge)
-        target = self._history(state)
-        state = settle(state, target)
-        require_unchanged(self.target, [(state, target)])
-        require_known_publications(self.target, [(state, target)])
+        state = self._state(edge)
         if not may_repeat:
             problem = f"runs add rows to {self.target}, so rows that are read again could be duplicated"
             raise _cant_rewind(edge, problem)
@@ -109,99 +103,87 @@ class Administrator:
         inspector = Inspector(self.catalog, self.store, self.target, self.icdc_namespace)
         return Rewind(edge, before, after, inspector.pending(rewound, source, tracked))
 
-    def rewind(self, planned: Rewind, *, who: str, why: str) -> EdgeState:
+    def rewind(self, planned: Rewind, *, who: str, why: str) -> Request:
         """Carry out the plan.
 
         Raises:
             RewindError: something was consumed or changed since the plan was made.
         """
-        state = self._settled(planned.edge)
+        state = self._state(planned.edge)
         if state.holds_up_to != planned.before or state.file_set is not None:
             raise _cant_rewind(planned.edge, "the consumed position has changed since the rewind was planned")
-        return self._intervene(state, InterventionKind.REWIND, planned.after, who, why)
+        return self._ask(planned.edge, RequestKind.REWIND, planned.before, planned.after, who, why)
 
     def commit(self, consumer: str, upstreams: Sequence[str], run_id: str) -> tuple[EdgeState, ...]:
-        """Commit the captures of ``run_id``: the job that took them has published what it made of them.
+        """Count the captures of ``run_id`` as consumed: the job that took them has published what it made of them.
 
         If its writes were stamped, that is known already, and nothing is left to do.
 
         Raises:
-            CaptureNotInFlightError: one of them isn't in flight, or no longer. Nothing is changed.
+            CaptureNotInFlightError: they aren't in flight, or no longer. Nothing is changed.
         """
-        edges = [Edge(consumer, upstream) for upstream in upstreams]
-        stored = [self.store.get(edge) for edge in edges]
-        settled = [settle(state, self._history(state)) for state in stored]
-        if not any(_is_in_flight(state, run_id) for state in stored):
-            raise _not_in_flight(run_id, stored)
-        for before, state in zip(stored, settled, strict=True):
-            # With several inputs, some may be done: a commit that was interrupted had recorded them.
-            is_done = before.in_flight is None and before.has_begun
-            if not is_done and not _is_in_flight(before, run_id):
-                raise _not_in_flight(run_id, [before])
-            if state is not before and before.in_flight and not _has_consumed(state, before.in_flight):
-                raise _not_in_flight(run_id, [state])
-        target = self._mark()
-        done = [_committed(state, run_id, target) for state in settled]
-        if changed := [state for before, state in zip(stored, done, strict=True) if state is not before]:
-            with effect(Effect.COMMIT):
-                self.store.set(*changed)
-        return tuple(done)
+        cursor, target = self.store.get(consumer), self.catalog.find(self.target)
+        job, known = cursor.job, self._known(consumer)
+        held = job is not None and any(capture.run_id == run_id for capture in job.captures)
+        if job is None or not held or cursor.open_requests(known):
+            raise self._not_in_flight(run_id, consumer, upstreams[0], job.captures[0] if job else None, known)
+        is_stamped = known is not None and known.snapshot is not None and known.progress == job.progress
+        number = known.progress.number if known is not None else 0
+        if not is_stamped and number >= job.progress.number:
+            raise self._not_in_flight(run_id, consumer, upstreams[0], None, known)
+        mark = mark_of(target) if target is not None else None
+        if is_stamped and known is not None:
+            with effect(Effect.PUBLISH):
+                commit_refs(self.catalog, self.target, pinning(PIN, at=known.mark.snapshot_id), asset=consumer)
+        with effect(Effect.COPY_PROGRESS):
+            if not is_stamped:
+                self.store.set_copy(consumer, Copy(job.progress, mark, is_reported=True))
+            self.store.set_job(consumer, None)
+        return tuple(job.progress.state(Edge(consumer, upstream), mark) for upstream in upstreams)
 
-    def _intervene(
-        self, state: EdgeState, kind: InterventionKind, after: Watermark | None, who: str, why: str
-    ) -> EdgeState:
-        # Whether what others did to the target is right is up to that person: it counts as known from now on.
-        known = replace(state, target=self._mark())
-        changed = known.with_intervention(kind, after, who=who, why=why, at_ms=time.time_ns() // 1_000_000)
+    def _ask(  # noqa: PLR0913, PLR0917  # all are independent
+        self, edge: Edge, kind: RequestKind, before: Watermark | None, after: Watermark | None, who: str, why: str
+    ) -> Request:
+        try:
+            cursor = self.store.get(edge.consumer)
+        except StateUnreadableError:  # Only a reset comes here: it replaces what can't be read.
+            cursor = Cursor()
+            with effect(Effect.INTERVENE):
+                self.store.set_job(edge.consumer, None)
+        newest = max((each.id for each in cursor.requests), default=0)
+        number = max(time.time_ns() // 1_000_000, newest + 1)
+        target = self.catalog.find(self.target)
+        head = target.head_snapshot_id() if target is not None else None
+        request = Request(number, kind, edge.upstream, who, why, before, after, head)
         with effect(Effect.INTERVENE):
-            self.store.intervene(changed)
-        return changed
+            self.store.set_requests(edge.consumer, cursor.with_request(request).requests)
+        return request
 
-    def _mark(self) -> TargetMark | None:
-        """The target as it is now."""
+    def _known(self, consumer: str) -> TableProgress | None:
         target = self.catalog.find(self.target)
-        return head_mark(target) if target else None
+        return known_progress(
+            table_progress(target, asset=consumer, storage=self.catalog.storage), self.store.get(consumer), target
+        )
 
-    def _settled(self, edge: Edge) -> EdgeState:
-        state = self.store.get(edge)
-        return settle(state, self._history(state))
+    def _state(self, edge: Edge) -> EdgeState:
+        return state_of(edge, self._known(edge.consumer), self.store.get(edge.consumer))
 
-    def _history(self, state: EdgeState) -> TargetHistory | None:
-        target = self.catalog.find(self.target)
-        return histories_of(self.catalog.storage, target, [state]).get(state.edge)
-
-
-def _is_in_flight(state: EdgeState, run_id: str) -> bool:
-    return state.in_flight is not None and state.in_flight.run_id == run_id
-
-
-def _has_consumed(state: EdgeState, capture: Capture) -> bool:
-    """Whether exactly what ``capture`` holds, which may be only some of the files, is what was consumed last."""
-    after = consumed_after(capture.from_exclusive, capture.to_inclusive, capture.bite)
-    return (state.committed, state.file_set) == after
-
-
-def _committed(state: EdgeState, run_id: str, target: TargetMark | None) -> EdgeState:
-    """``state`` after the job of ``run_id`` has published, which made its table what it is now."""
-    held = state.in_flight
-    return state.with_committed(held, target) if held is not None and held.run_id == run_id else state
+    def _not_in_flight(
+        self, run_id: str, consumer: str, upstream: str, other: Capture | None, known: TableProgress | None
+    ) -> CaptureNotInFlightError:
+        asked = self.store.get(consumer).open_requests(known)
+        if other is not None and other.run_id != run_id:
+            now = f"a capture taken by {other.run_id} is in flight instead"
+        elif asked:
+            now = f"{asked[-1].who} did a {asked[-1].kind} since ({asked[-1].why})"
+        elif known is None:
+            now = "nothing is in flight, and no capture has been committed yet"
+        else:
+            state = known.progress.state(Edge(consumer, upstream), known.mark)
+            at = f", up to snapshot {state.committed.snapshot_id}" if state.committed else ""
+            now = f"nothing is in flight; the last committed capture is {state.number}{at}"
+        return CaptureNotInFlightError(capture=run_id, consumer=consumer, upstream=upstream, now=now)
 
 
 def _cant_rewind(edge: Edge, problem: str) -> RewindError:
     return RewindError(consumer=edge.consumer, upstream=edge.upstream, problem=problem)
-
-
-def _not_in_flight(run_id: str, states: Sequence[EdgeState]) -> CaptureNotInFlightError:
-    state = states[0]
-    held = state.in_flight
-    if held is not None:
-        now = f"capture {held.number}, taken by {held.run_id}, is in flight instead"
-    elif state.interventions and not state.has_begun:
-        last = state.interventions[-1]
-        now = f"{last.who} did a {last.kind} since ({last.why})"
-    elif not state.number:
-        now = "nothing is in flight, and no capture has been committed yet"
-    else:
-        at = f", up to snapshot {state.committed.snapshot_id}" if state.committed else ""
-        now = f"nothing is in flight; the last committed capture is {state.number}{at}"
-    return CaptureNotInFlightError(capture=run_id, consumer=state.edge.consumer, upstream=state.edge.upstream, now=now)

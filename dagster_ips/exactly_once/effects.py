@@ -12,18 +12,15 @@ class Effect(StrEnum):
 
     WRITE_ICDC_FILES = "write_icdc_files"
     REGISTER_ICDC_TABLE = "register_icdc_table"
-    RECORD_CAPTURE = "record_capture"
     CREATE_TARGET = "create_target"
     ORDER_TARGET = "order_target"
     ALTER_TARGET = "alter_target"
     CREATE_BRANCH = "create_branch"
     WRITE_BRANCH = "write_branch"
-    ANNOUNCE = "announce"
     PUBLISH = "publish"
-    COMMIT = "commit"
+    COPY_PROGRESS = "copy_progress"
     DROP_BRANCH = "drop_branch"
     DROP_ICDC_TABLE = "drop_icdc_table"
-    RECORD_LOOK = "record_look"
     TRY_CURSORS = "try_cursors"
     TRY_STORAGE = "try_storage"
     INTERVENE = "intervene"
@@ -38,7 +35,6 @@ class Effect(StrEnum):
 _OF_OTHERS = (
     Effect.INTERVENE,
     Effect.REPORT_EVENT,
-    Effect.RECORD_LOOK,
     Effect.TRY_CURSORS,
     Effect.TRY_STORAGE,
     Effect.TIDY_UP,

@@ -22,7 +22,13 @@ from pyiceberg.exceptions import (
     ValidationError,
 )
 
-from dagster_ips._compat import commit_tables_together, commits_tables_together, offers_register, on_vended
+from dagster_ips._compat import (
+    commit_or_swap,
+    commit_tables_together,
+    commits_tables_together,
+    offers_register,
+    on_vended,
+)
 from dagster_ips.core.table_name import name_of, namespace_of, parts_of
 from dagster_ips.errors import (
     CatalogUnreachableError,
@@ -342,6 +348,53 @@ class LakeCatalog:
             finally:
                 catalog.purge_table(name)
 
+    def commit(
+        self,
+        table: TableMetadata,
+        requirements: Sequence[Mapping[str, Any]],
+        updates: Sequence[Mapping[str, Any]],
+        write: Callable[[], str],
+    ) -> None:
+        """Change a table whose current metadata is ``table``, in one step.
+
+        A REST server makes the ``updates`` if it finds the ``requirements``, both in its words. Elsewhere, the file
+        that ``write`` writes replaces ``table``.
+
+        Raises:
+            CommitFailedException: the requirements aren't met, or ``table`` is no longer the current metadata.
+            CatalogUnreachableError: the catalog did not answer, and may have done it.
+        """
+        with self._reaching(f"committing to {table.table}"):
+            if isinstance(self.client, sql.SqlCatalog):
+                self._swap_by_sql(self.client, table, write())
+            else:
+                found = self.client.load_table(parts_of(table.table))
+                commit_or_swap(
+                    self.client,
+                    found,
+                    requirements=requirements,
+                    updates=updates,
+                    metadata_location=table.metadata_location,
+                    write=write,
+                )
+
+    def _swap_by_sql(self, catalog: SqlCatalog, table: TableMetadata, metadata_location: str) -> None:
+        """As PyIceberg does it, which can't read all types of columns that Spark writes.
+
+        Raises:
+            CommitFailedException: ``table`` is no longer the current metadata.
+        """
+        rows, (namespace, name) = sql.IcebergTables, _row_of(table.table)
+        swap = (
+            sqlalchemy.update(rows)
+            .where(rows.catalog_name == catalog.name, rows.table_namespace == namespace, rows.table_name == name)
+            .where(rows.metadata_location == table.metadata_location)
+            .values(metadata_location=metadata_location, previous_metadata_location=table.metadata_location)
+        )
+        with catalog.engine.begin() as connection:
+            if connection.execute(swap).rowcount != 1:
+                raise CommitFailedException
+
     def commits_tables_together(self) -> bool:
         """Whether it can change several tables at once, all or none.
 
@@ -350,8 +403,8 @@ class LakeCatalog:
         """
         return commits_tables_together(self.client)
 
-    def fast_forward_together(self, tables: Sequence[TableMetadata], branch: str) -> None:
-        """Make the head of ``branch`` the head of ``main`` in each of ``tables``, or in none.
+    def fast_forward_together(self, tables: Sequence[TableMetadata], branch: str, *, pin: str) -> None:
+        """Make the head of ``branch`` the head of ``main`` in each of ``tables`` and tag it as ``pin``, or in none.
 
         Raises:
             CommitFailedException: ``main`` of a table isn't what its metadata says any more, or isn't an ancestor of
@@ -364,7 +417,7 @@ class LakeCatalog:
                 apart = f"main of {each.table} isn't an ancestor of {branch}"
                 raise CommitFailedException(apart)
         with self._reaching("publishing several tables"):
-            commit_tables_together(self.client, [_fast_forward(each, branch) for each in tables])
+            commit_tables_together(self.client, [_fast_forward(each, branch, pin) for each in tables])
 
     def create_namespace(self, namespace: str) -> None:
         """Create the namespace unless it exists. Only then must the catalog allow that."""
@@ -477,21 +530,21 @@ class Located:
     errors: Mapping[str, IpsError] = field(default_factory=dict)
 
 
-def _fast_forward(table: TableMetadata, branch: str) -> dict[str, Any]:
+def _fast_forward(table: TableMetadata, branch: str, pin: str) -> dict[str, Any]:
     """A change of one table, in the REST catalog's words."""
     *namespace, name = parts_of(table.table)
-    main = {
-        "type": "branch",
-        **table.raw.get("refs", {}).get("main", {}),
-        "snapshot-id": table.head_snapshot_id(branch),
-    }
+    refs = table.raw.get("refs", {})
+    head = {"action": "set-snapshot-ref", "snapshot-id": table.head_snapshot_id(branch)}
     return {
         "identifier": {"namespace": namespace, "name": name},
         "requirements": [
             {"type": "assert-table-uuid", "uuid": table.uuid},
             {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": table.head_snapshot_id()},
         ],
-        "updates": [{"action": "set-snapshot-ref", "ref-name": "main", **main}],
+        "updates": [
+            {"type": "branch", **refs.get("main", {}), "ref-name": "main", **head},
+            {"type": "tag", **refs.get(pin, {}), "ref-name": pin, **head},
+        ],
     }
 
 

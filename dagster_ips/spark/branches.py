@@ -78,12 +78,6 @@ class Branch:
             f"AS OF VERSION {head_snapshot_id} RETAIN {days} DAYS WITH SNAPSHOT RETENTION {days} DAYS",
         )
 
-    def fast_forward(self, session: SparkSession, *, onto: str) -> None:
-        """Make the branch's head the head of ``onto``; fails if ``onto`` is no longer an ancestor of the branch."""
-        table, branch = table_argument(self.table), literal(self.name)
-        call = f"CALL {quoted(self.catalog)}.system.fast_forward({table}, {literal(onto)}, {branch})"
-        session.sql(call).collect()
-
     def drop(self, session: SparkSession) -> None:
         """Drop the branch if it exists."""
         _alter(session, f"{self.table_sql_name} DROP BRANCH IF EXISTS {quoted(self.name)}")

@@ -15,19 +15,14 @@ from dagster_ips.core.backfill_plan import staged_branch
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.policy import OnRemoved
-from dagster_ips.core.touched import LineState
-from dagster_ips.exactly_once.capture import pending_partitions
-from dagster_ips.exactly_once.capture.captured_input import CapturedInput
-from dagster_ips.exactly_once.capture.capturer import Capturer
-from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
-from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publication
-from dagster_ips.exactly_once.publish.restorer import Restorer
+from dagster_ips.iceberg.ref_commits import commit_refs, publication
 from dagster_ips.iceberg.stamps import owner_properties
+from dagster_ips.orchestration.backfill import reverting
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter
 from dagster_ips.orchestration.backfill.staging import StagedBackfill
+from dagster_ips.progress.table_progress import PIN
 from dagster_ips.spark.branches import Branch
 from tests.backfill.test_random_lives import Backfill, Backfills
 from tests.exactly_once.capture.test_partitions_to_come import ARROW, BY_DAY, DAYS, TARGET
@@ -76,7 +71,7 @@ class Interrupted(Backfills):
         return replace(backfill, record=replace(record, plan=plan))
 
     def a_staged_run_reads_a_row_that_goes(self, key: str, backfill: Backfill, *, named_by_person: bool) -> None:
-        """The next look doesn't see the row. The result's publication is killed before it says what is consumed."""
+        """The next look doesn't see the row. The result's publication is killed before it is reported."""
         self.rows_come([(DAYS[0], "b")])
         self.capture_staged(key, named_by_person=named_by_person)
         self.cascade = Cascade((backfill.id,))
@@ -88,9 +83,11 @@ class Interrupted(Backfills):
 
     def publication_is_killed(self, backfill: Backfill) -> None:
         """It has published what is staged, and nothing else."""
-        head = self.target.head_snapshot_id(staged_branch(backfill.id))
+        branch = staged_branch(backfill.id)
+        head = self.target.head_snapshot_id(branch)
         assert head is not None
-        self.lake.client.load_table(TARGET).manage_snapshots().set_current_snapshot(head).commit()
+        change = replace(publication(branch, head=head, expected=backfill.cut, pin=PIN), drops=())
+        commit_refs(self.lake, TARGET, change, asset="out")
         self.held |= backfill.staged
 
 
@@ -117,17 +114,13 @@ def test_a_row_that_is_gone_is_not_kept_if_the_backfill_is_cancelled(
 def test_a_row_that_is_gone_is_not_kept_if_a_run_comes_before_the_backfill_is_cancelled(
     lives: Interrupted, monkeypatch: pytest.MonkeyPatch, *, writes: bool
 ) -> None:
-    """The run has gone on from where the last look was, which is later than what was published."""
+    """The run goes on from what was published, which is earlier than the last look."""
     key, backfill = lives.launched_or_staged(is_staged=True)
     lives.a_staged_run_reads_a_row_that_goes(key, backfill, named_by_person=True)
     lives.rows_come([(DAYS[0] if writes else DAYS[1], "c")])
-    (work,) = lives.capture([key])
-    assert work.came != work.went or not writes
-    assert lives.publish((work,)) or not writes
-    lives.commit((work,))
+    lives.run_of([key])
     monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
     StagedBackfill(lives.lineage, backfill.record).discard()
-    assert key in lives.pending()
     lives.all_that_waits_is_run()
 
 
@@ -162,7 +155,7 @@ def test_results_that_are_meant_to_stay_are_not_recomputed(lives: Interrupted, m
     assert work.capture.mode is Mode.INCREMENTAL
     assert work.capture.from_exclusive is not None
     assert lives.rows_at[work.capture.from_exclusive.snapshot_id].total() == 2
-    lives.commit((work,))
+    lives.run_of([key])
     assert key not in lives.pending()
 
 
@@ -173,7 +166,7 @@ def test_a_revert_that_was_killed_is_reported_to_dagster_once_it_is_done_again(l
     lives.cascade = Cascade()
     lives.live.append(backfill)
     chosen: Any = SimpleNamespace(draw=lambda _: backfill)
-    lives.a_backfill_is_reverted(chosen, is_killed=True)
+    lives.a_backfill_is_reverted(chosen)
     assert not lives.reported
     reverter = BackfillReverter(lives.lineage, backfill.record)
     planned, _ = reverter.revert(None, leave_out_changed=False, drop_staged=lambda: None)
@@ -192,8 +185,8 @@ def test_a_revert_also_reports_partitions_that_one_that_was_killed_has_restored(
     lives.cascade = Cascade()
     of_one: Any = SimpleNamespace(draw=lambda _: lives.of_partitions(backfill, key))
     lives.live.append(backfill)
-    lives.a_backfill_is_reverted(of_one, is_killed=True)
-    monkeypatch.setattr(Restorer, "restore", lambda *_: Publication(None))
+    lives.a_backfill_is_reverted(of_one)
+    monkeypatch.setattr(reverting, "restore", lambda *_: Publication(None))
     reverter = BackfillReverter(lives.lineage, backfill.record)
     planned, _ = reverter.revert(None, leave_out_changed=False, drop_staged=lambda: None)
     assert (planned.already, planned.restored) == ((key,), (other,))
@@ -210,58 +203,3 @@ def test_what_a_killed_publication_has_published_is_reported_if_the_backfill_is_
     monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
     assert not StagedBackfill(lives.lineage, backfill.record).discard()
     assert lives.reported == [(key, "published")]
-
-
-def test_a_look_that_began_before_a_publication_does_not_undo_what_that_stored(
-    lives: Interrupted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key, backfill = lives.launched_or_staged(is_staged=True)
-    lives.a_staged_run_reads_a_row_that_goes(key, backfill, named_by_person=True)
-    monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
-    lives.rows_come([(DAYS[1], "a")])
-    looked = pending_partitions.look
-
-    def publishing_meanwhile(*found: Any) -> LineState:  # noqa: ANN401  # passed on
-        monkeypatch.setattr(pending_partitions, "look", looked)
-        line = looked(*found)
-        StagedBackfill(lives.lineage, backfill.record).discard()
-        return line
-
-    monkeypatch.setattr(pending_partitions, "look", publishing_meanwhile)
-    lives.pending()
-    assert lives.waiting is None
-    assert key in lives.pending()
-    lives.all_that_waits_is_run()
-
-
-@pytest.mark.parametrize("writes", [True, False], ids=["it writes rows", "it has nothing to write"])
-@pytest.mark.parametrize("captures", ["before", "after"])
-def test_a_run_that_begins_while_a_publication_stores_what_is_to_be_recomputed_does_not_go_on_instead(
-    lives: Interrupted, monkeypatch: pytest.MonkeyPatch, captures: str, *, writes: bool
-) -> None:
-    """It finds the partition published, and not yet that it holds a row which is gone."""
-    key, backfill = lives.launched_or_staged(is_staged=True)
-    lives.a_staged_run_reads_a_row_that_goes(key, backfill, named_by_person=True)
-    if writes:
-        lives.rows_come([(DAYS[0], "c")])
-    request = CaptureRequest("out", [lives.tracked], target=TARGET, partitions=RunPartitions((key,)))
-    capturer, run = Capturer(lives.lake, lives.store), list[CapturedInput]()
-    recompute = PartitionWatch.recompute_overtaken
-
-    def slowly(watch: PartitionWatch, *given: Any, **named: Any) -> None:  # noqa: ANN401  # passed on
-        began = capturer.look(request)
-        if captures == "before":
-            run.extend(capturer.take(began, run_id="run"))
-        recompute(watch, *given, **named)
-        if captures == "after":
-            run.extend(capturer.take(began, run_id="run"))
-
-    monkeypatch.setattr(PartitionWatch, "recompute_overtaken", slowly)
-    monkeypatch.setattr(Branch, "drop", lambda *_: lives.cancel())
-    StagedBackfill(lives.lineage, backfill.record).discard()
-    work = tuple(lives.work_of(each) for each in run[0].captures)
-    if writes:
-        assert not lives.publish(work)
-    else:
-        lives.commit(work)
-    lives.all_that_waits_is_run()

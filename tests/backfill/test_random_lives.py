@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -16,34 +17,35 @@ from hypothesis.stateful import initialize, precondition, rule
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage, staged_branch
+from dagster_ips.core.capture import Mode
 from dagster_ips.core.cascade import Cascade
-from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import OnRollback
-from dagster_ips.core.target import Standing, committed, standing_of
 from dagster_ips.errors import RevertError
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
-from dagster_ips.exactly_once.publish.restorer import Restorer
-from dagster_ips.exactly_once.publish.staged_publisher import StagedPublisher
+from dagster_ips.exactly_once.publish.restorer import restored_progress
 from dagster_ips.iceberg import cascade_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import REVERTED, owner_properties, stamp_properties, stamps_on_branch, target_histories
-from dagster_ips.orchestration.backfill.launching import BackfillLauncher
+from dagster_ips.iceberg.ref_commits import RefCommit, commit_refs
+from dagster_ips.iceberg.stamps import REVERTED, attempt_properties, computed_properties, owner_properties
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter, revert_cascade
+from dagster_ips.orchestration.backfill.staging import StagedBackfill
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import SameKeys
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from dagster_ips.state.store import UntouchedStore
+from dagster_ips.progress.advance import Standing
+from dagster_ips.progress.cursor import ReadOnlyCursors
+from dagster_ips.progress.progress import Progress
+from dagster_ips.progress.progress_text import progress_text
+from dagster_ips.progress.table_progress import PIN, PROGRESS, newest_progress
 from tests.exactly_once.capture.test_partitions_to_come import (
     ARROW,
     BY_DAY,
     DAYS,
     LAST,
-    LINE,
     MADE,
     TABLE,
     TARGET,
@@ -101,12 +103,6 @@ class Backfills(PartitionsToCome):
     def the_backup_is_restored_or_there_is_none(self) -> None:
         pass
 
-    @rule()
-    def what_was_looked_at_is_lost(self) -> None:
-        """A look follows: what was rolled back before the very first look is found only by the second one."""
-        super().what_was_looked_at_is_lost()
-        self.pending()
-
     @property
     def tracked(self) -> TrackedInput:
         found = super().tracked
@@ -119,15 +115,8 @@ class Backfills(PartitionsToCome):
     @property
     def lineage(self) -> Any:  # noqa: ANN401  # stands in for it
         keys = partition_keys(self.consumer, "day" if self.made.is_by_day else "title", self.instance, asset="out")
-        consumer = SimpleNamespace(
-            name="out",
-            is_partitioned=True,
-            inputs={"plays": self.tracked},
-            edges=[Edge("out", "plays")],
-        )
         tables = {"out": TARGET, "plays": TABLE}
         return SimpleNamespace(
-            consumers={"out": SimpleNamespace(consumer=consumer, graph=None)},
             instance=self.instance,
             store=self.store,
             lake=lambda _: self.lake,
@@ -135,21 +124,29 @@ class Backfills(PartitionsToCome):
             inputs=lambda _: {"plays": self.tracked},
             own_slicing=lambda _: SameKeys(keys),
             partitions_def=lambda _: self.consumer,
+            session=lambda _: None,
+            report=lambda *_, **__: None,
         )
 
-    def published(self, properties: Mapping[str, str], branch: str | None = None) -> None:
-        said = {**properties, **owner_properties("out", None), **cascade_stamps.properties(self.cascade)}
+    def published(
+        self, progress: Progress, mode: Mode, partitions: Sequence[str], branch: str | None = None, **more: str
+    ) -> None:
+        """Leave what a run leaves that has computed these partitions."""
+        said = attempt_properties(uuid.uuid4().hex, "run") | computed_properties(mode, partitions) | more
+        said |= {PROGRESS: progress_text(progress)} | owner_properties("out", None)
+        said |= cascade_stamps.properties(self.cascade)
         on = {"branch": branch} if branch else {}
-        self.lake.client.load_table(TARGET).append(ARROW.empty_table(), snapshot_properties=said, **on)
+        table = self.lake.client.load_table(TARGET)
+        table.append(ARROW.empty_table(), snapshot_properties=said, **on)
+        if branch is None:
+            head = table.refresh().current_snapshot().snapshot_id
+            commit_refs(self.lake, TARGET, RefCommit(sets={PIN: head}, tags=[PIN]), asset="out")
 
     def publish(self, work: tuple[Work, ...]) -> bool:
-        histories = target_histories(self.target, [each.capture.edge for each in work])
-        if any(standing_of(each.capture, histories[each.capture.edge]) is not Standing.MAY_PUBLISH for each in work):
+        advance, known = work[0].captured.advance, newest_progress(self.target)
+        if advance.standing(known) is not Standing.MAY_PUBLISH:
             return False
-        if any(self.store.get(each.capture.edge).is_beyond(each.capture) for each in work):
-            return False
-        captures = tuple(each.capture for each in work)
-        self.published(stamp_properties(captures, attempt="attempt", run_id=captures[0].run_id))
+        self.published(advance.progress(known, made={}, lookups={}), advance.mode, advance.partitions)
         for each in work:
             key = each.capture.edge.key
             self.held[key] = each.applied(self.held.get(key, Counter()))
@@ -165,8 +162,7 @@ class Backfills(PartitionsToCome):
         head = self.target.head_snapshot_id()
         assert head is not None
         self.lake.client.load_table(TARGET).manage_snapshots().create_tag(head, plan.before_tag).commit()
-        consumed = tuple(BackfillLauncher(self.lineage)._consumed(plan))
-        record = LaunchedBackfill(plan, "me", 0, {TARGET: head}, consumed, is_staged)
+        record = LaunchedBackfill(plan, "me", 0, {TARGET: head}, is_staged)
         self.store.set_backfill(record)
         return Backfill(self.store.get_backfill(plan.id), {key: Counter(self.held.get(key, {})) for key in keys})
 
@@ -192,13 +188,10 @@ class Backfills(PartitionsToCome):
         self.cascade = Cascade()
 
     @precondition(lambda self: self.live)
-    @rule(data=st.data(), is_killed=st.booleans())
-    def a_backfill_is_reverted(self, data: st.DataObject, *, is_killed: bool) -> None:
+    @rule(data=st.data())
+    def a_backfill_is_reverted(self, data: st.DataObject) -> None:
         backfill = data.draw(st.sampled_from(self.live))
         reverter = BackfillReverter(self.lineage, backfill.record)
-        publisher: Any = SimpleNamespace(catalog=self.lake, store=self.store, run_id="revert")
-        restorer = Restorer(publisher)
-        restorer.settle(self.target, reverter._edges(backfill.record.plan.root.parts))
         try:
             planned = reverter._planned(None)
             wanted = reverter._restoration(planned.restored) if planned.restored else None
@@ -206,22 +199,12 @@ class Backfills(PartitionsToCome):
             return
         if wanted is None:
             return
-        captures = tuple(restorer._captures(self.target, wanted))
-        histories = target_histories(self.target, [each.edge for each in captures])
-        assert all(standing_of(each, histories[each.edge]) is Standing.MAY_PUBLISH for each in captures)
-        with self.lake.client.load_table(TARGET).transaction() as change:
-            change.set_properties({REVERTED: backfill.id})
         self.cascade = Cascade((revert_cascade(backfill.id),))
-        self.published(stamp_properties(captures, attempt="revert", run_id="revert") | {REVERTED: backfill.id})
+        progress = restored_progress(newest_progress(self.target), wanted)
+        self.published(progress, Mode.FULL, planned.restored, **{REVERTED: backfill.id})
         self.cascade = Cascade()
         for key in planned.restored:
             self.held[key] = backfill.before[key]
-        if is_killed:
-            return
-        histories = target_histories(self.target, [each.edge for each in captures])
-        for each in captures:
-            self.store.set(committed(self.store.get(each.edge), each, histories[each.edge]))
-        self.pending()
 
     # A staged backfill
 
@@ -262,13 +245,13 @@ class Backfills(PartitionsToCome):
         backfill = self.waiting
         assert backfill is not None
         self.runs += 1
-        (captured,) = Capturer(self.on_branch(backfill), UntouchedStore(self.store)).capture(
+        (captured,) = Capturer(self.on_branch(backfill), ReadOnlyCursors(self.store)).capture(
             CaptureRequest(
                 "out", [self.tracked], target=TARGET, partitions=RunPartitions((key,), named_by_person=named_by_person)
             ),
             run_id=f"run-{self.runs}",
         )
-        backfill.at_work.append(self.work_of(captured.capture))
+        backfill.at_work.append(self.work_of(captured.capture, captured))
 
     @precondition(lambda self: self.waiting and self.waiting.at_work)
     @rule()
@@ -276,38 +259,27 @@ class Backfills(PartitionsToCome):
         backfill = self.waiting
         assert backfill is not None
         work = backfill.at_work.pop(0)
-        edge = work.capture.edge
-        history = target_histories(self.on_branch(backfill).load(TARGET, asset="test"), [edge])[edge]
-        assert standing_of(work.capture, history) is Standing.MAY_PUBLISH
+        advance, key = work.captured.advance, work.capture.edge.key
+        known = newest_progress(self.on_branch(backfill).load(TARGET, asset="test"))
+        assert advance.standing(known) is Standing.MAY_PUBLISH
         if work.changes_nothing:
             return
-        self.published(
-            stamp_properties((work.capture,), attempt="attempt", run_id=work.capture.run_id), staged_branch(backfill.id)
-        )
-        key = edge.key
+        progress = advance.progress(known, made={}, lookups={})
+        self.published(progress, advance.mode, advance.partitions, staged_branch(backfill.id))
         backfill.staged[key] = work.applied(backfill.staged.get(key, self.held.get(key, Counter())))
 
     @precondition(lambda self: self.waiting and not self.waiting.at_work)
-    @rule()
-    def the_staged_backfill_is_published(self) -> None:
+    @rule(is_killed=st.booleans())
+    def the_staged_backfill_is_published(self, *, is_killed: bool = False) -> None:
         backfill = self.waiting
         assert backfill is not None
-        target, branch = self.target, staged_branch(backfill.id)
-        stamps = stamps_on_branch(target, branch, [LINE], from_snapshot_id_exclusive=backfill.cut)
-        session: Any = None
-        publisher = StagedPublisher(self.lake, self.store, session)
-        if target.head_snapshot_id() != backfill.cut or publisher.consumed_since(target, stamps):
-            self.cancel()
-            return
-        head = target.head_snapshot_id(branch)
-        assert head is not None
-        self.lake.client.load_table(TARGET).manage_snapshots().set_current_snapshot(head).commit()
-        publisher.commit(TARGET, stamps)
-        watch = PartitionWatch(self.lake.storage, self.store, "out", self.target)
-        if stamps:
-            partitions = [edge.key for edge in stamps]
-            watch.recompute_overtaken(self.tracked, self.lake.load(TABLE, asset="test"), partitions)
-        self.held |= backfill.staged
+        if self.target.head_snapshot_id() == backfill.cut:
+            staged = StagedBackfill(self.lineage, backfill.record)
+            if self.target.head_snapshot_id(staged_branch(backfill.id)) != backfill.cut:
+                assert staged._published(staged.tables()).published == ("out",)
+            if not is_killed:
+                staged._report(["out"])
+            self.held |= backfill.staged
         self.cancel()
 
     @precondition(lambda self: any(self.rows_at.values()))
@@ -325,8 +297,6 @@ class Backfills(PartitionsToCome):
         self.set_to(data.draw(st.sampled_from(list(self.rows_at))))
 
     def set_to(self, snapshot_id: int) -> None:
-        if self.store.get_line(LINE).scanned is None:
-            self.pending()
         changes = self.lake.client.load_table(TABLE).manage_snapshots()
         changes.set_current_snapshot(snapshot_id).commit()
 
@@ -377,13 +347,12 @@ def test_a_row_that_a_staged_run_read_and_that_was_gone_at_the_next_look_is_not_
 def test_a_run_that_began_before_a_publication_and_captures_after_it_does_not_undo_what_that_stored(
     lives: Backfills,
 ) -> None:
-    """Nothing but the cursor says that the partition is to be recomputed."""
     key = a_row_that_is_gone_is_staged(lives, "the same day")
     capturer = Capturer(lives.lake, lives.store)
     began = capturer.look(CaptureRequest("out", [lives.tracked], target=TARGET, partitions=RunPartitions((key,))))
     lives.the_staged_backfill_is_published()
     (captured,) = capturer.take(began, run_id="run")
-    assert not lives.publish(tuple(lives.work_of(each) for each in captured.captures))
+    assert not lives.publish(tuple(lives.work_of(each, captured) for each in captured.captures))
     lives.all_that_waits_is_run()
 
 
@@ -415,7 +384,6 @@ def test_rows_that_a_run_without_a_stamp_kept_are_not_kept_after_another_rollbac
     lives.the_last_rows_are_rolled_back()
     lives.run_of([key])
     lives.the_last_rows_are_rolled_back()
-    lives.what_was_looked_at_is_lost()
     lives.all_that_waits_is_run()
 
 
@@ -443,10 +411,10 @@ def test_partitions_whose_rows_a_run_at_work_read_between_two_rollbacks_are_pend
     lives.rows_come([(DAYS[0], "a")])
     lives.delete(DAYS[0], "a")
     lives.the_last_rows_are_rolled_back()
-    lives.capture(["eu"])
+    work = lives.capture(["eu"])
     lives.the_last_rows_are_rolled_back()
-    for _ in range(2):
-        assert lives.pending() == {"eu", "us"}
+    assert lives.publish(work)
+    assert lives.pending() == {"eu", "us"}
     lives.all_that_waits_is_run()
 
 
@@ -475,6 +443,15 @@ def test_rows_that_a_run_read_after_a_rollback_are_neither_read_again_nor_kept(
             lives.delete(DAYS[0], "b")
         case _:
             lives.set_to(last)
+    lives.all_that_waits_is_run()
+
+
+def test_a_partition_that_was_computed_of_an_upstream_without_rows_waits_for_nothing(lives: Backfills) -> None:
+    lives.begin(made="all days", spec=UNPARTITIONED_PARTITION_SPEC)
+    lives.run_of(["eu"])
+    lives.all_that_waits_is_run()
+    lives.rows_come([(DAYS[0], "a")])
+    assert lives.pending() == {"eu", "us"}
     lives.all_that_waits_is_run()
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,28 +22,32 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage, staged_branch
-from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.capture import Mode
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import InputPolicies, OnRollback
-from dagster_ips.core.target import Standing, committed, standing_of
 from dagster_ips.errors import IpsError
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
-from dagster_ips.exactly_once.publish.restorer import Restorer
-from dagster_ips.exactly_once.publish.staged_publisher import StagedPublisher
+from dagster_ips.exactly_once.publish.restorer import restored_progress
 from dagster_ips.iceberg import cascade_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import REVERTED, owner_properties, stamp_properties, stamps_on_branch, target_histories
-from dagster_ips.orchestration.backfill.launching import BackfillLauncher
+from dagster_ips.iceberg.ref_commits import RefCommit, commit_refs
+from dagster_ips.iceberg.stamps import REVERTED, attempt_properties, computed_properties, owner_properties
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter, revert_cascade
+from dagster_ips.orchestration.backfill.staging import StagedBackfill
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from dagster_ips.state.store import UntouchedStore
+from dagster_ips.progress.advance import Standing
+from dagster_ips.progress.cursor import ReadOnlyCursors
+from dagster_ips.progress.progress import Progress
+from dagster_ips.progress.progress_text import progress_text
+from dagster_ips.progress.table_progress import PIN, PROGRESS, newest_progress, table_progress
 from tests.exactly_once.capture.test_partitions_to_come import Work
+from tests.support.publishing import consume_without_writing, copy_progress
 
 TABLE = "media.plays"
 SCHEMA = Schema(NestedField(1, "number", IntegerType()))
@@ -130,19 +133,8 @@ class WholeLives(RuleBasedStateMachine):
 
     @property
     def lineage(self) -> Any:  # noqa: ANN401  # stands in for it
-        def known(stage: Stage) -> object:
-            inputs = {stage.upstream: stage.tracked}
-            consumer = SimpleNamespace(
-                name=stage.name,
-                is_partitioned=False,
-                inputs=inputs,
-                edges=[stage.line],
-            )
-            return SimpleNamespace(consumer=consumer, graph=None)
-
         tables = {"plays": TABLE} | {stage.name: stage.table for stage in STAGES}
         return SimpleNamespace(
-            consumers={stage.name: known(stage) for stage in STAGES},
             instance=self.instance,
             store=self.store,
             lake=lambda _: self.lake,
@@ -150,6 +142,8 @@ class WholeLives(RuleBasedStateMachine):
             inputs=lambda asset: {stage.upstream: stage.tracked for stage in STAGES if stage.name == asset},
             own_slicing=lambda _: None,
             partitions_def=lambda _: None,
+            session=lambda _: None,
+            report=lambda *_, **__: None,
         )
 
     def append(self, table: str, rows: list[int], after: Rows) -> None:
@@ -204,7 +198,7 @@ class WholeLives(RuleBasedStateMachine):
     def captured(self, stage: Stage, mode: Mode | None = None, *, on: LakeCatalog | None = None) -> Work | None:
         """What a run captures; None if it is refused."""
         self.runs += 1
-        store: Any = self.store if on is None else UntouchedStore(self.store)
+        store: Any = self.store if on is None else ReadOnlyCursors(self.store)
         request = CaptureRequest(stage.name, [stage.tracked], target=stage.table, asked_for=mode)
         try:
             (found,) = Capturer(on or self.lake, store).capture(request, run_id=f"run-{self.runs}")
@@ -214,40 +208,52 @@ class WholeLives(RuleBasedStateMachine):
         to, start, rows = capture.to_inclusive, capture.from_exclusive, self.rows[stage.source]
         is_whole = capture.mode is Mode.FULL
         went = rows[start.snapshot_id] if start and not is_whole else Counter[int]()
-        return Work(capture, is_whole, rows[to.snapshot_id] if to else Counter(), went)
+        return Work(capture, found, is_whole, rows[to.snapshot_id] if to else Counter(), went)
 
-    def published(self, table: str, properties: Mapping[str, str], after: Rows, branch: str = "main") -> None:
-        asset = next(stage.name for stage in STAGES if stage.table == table)
-        said = {**properties, **owner_properties(asset, None), **cascade_stamps.properties(self.cascade)}
-        self.lake.client.load_table(table).append(ARROW.empty_table(), snapshot_properties=said, branch=branch)
-        self.rows[table][self.load(table).head_snapshot_id(branch)] = after
+    def published(
+        self, stage: Stage, progress: Progress, mode: Mode, after: Rows, branch: str = "main", **more: str
+    ) -> None:
+        self.runs += 1
+        said = attempt_properties(f"a-{self.runs}", "run") | computed_properties(mode, ()) | more
+        said |= {PROGRESS: progress_text(progress)} | owner_properties(stage.name, None)
+        said |= cascade_stamps.properties(self.cascade)
+        self.lake.client.load_table(stage.table).append(ARROW.empty_table(), snapshot_properties=said, branch=branch)
+        head = self.load(stage.table).head_snapshot_id(branch)
+        assert head is not None
+        self.rows[stage.table][head] = after
+        if branch == "main":
+            commit_refs(self.lake, stage.table, RefCommit(sets={PIN: head}, tags=[PIN]), asset=stage.name)
 
     def publish(self, stage: Stage, work: Work, lake: LakeCatalog | None = None, branch: str = "main") -> bool:
         """As runs do; False if the work can't be published."""
-        target, capture = (lake or self.lake).load(stage.table, asset="test"), work.capture
-        session: Any = None
-        publisher = Publisher(lake or self.lake, self.store, session, capture.run_id)
+        target, advance, session = (lake or self.lake).load(stage.table, asset="test"), work.captured.advance, None
+        made: Any = session
+        publisher = Publisher(lake or self.lake, self.store, made, work.capture.run_id, advance=advance)
         try:
-            publisher.require_valid([capture])
-            publisher.require_own(target, [capture], stage.name)
+            publisher.require_valid([work.capture])
+            publisher.require_own(target, [work.capture], stage.name)
+            known = publisher.known(target, stage.name)
         except IpsError:
             return False
-        if standing_of(capture, target_histories(target, [capture.edge])[capture.edge]) is not Standing.MAY_PUBLISH:
+        if advance.standing(known) is not Standing.MAY_PUBLISH:
             return False
-        stamped = stamp_properties((capture,), attempt=f"a-{capture.run_id}", run_id=capture.run_id)
-        self.published(stage.table, stamped, work.applied(self.rows[stage.table][target.head_snapshot_id()]), branch)
+        progress = publisher.progress(target, known, stage.name)
+        self.published(
+            stage, progress, advance.mode, work.applied(self.rows[stage.table][target.head_snapshot_id()]), branch
+        )
         return True
-
-    def commit(self, stage: Stage, capture: Capture) -> None:
-        history = target_histories(self.load(stage.table), [stage.line])[stage.line]
-        self.store.set(committed(self.store.get(stage.line), capture, history))
 
     def run(self, stage: Stage, mode: Mode | None = None) -> bool:
         """A run; False if it was refused. If not, the table equals a recompute."""
         work = self.captured(stage, mode)
-        if work is None or not (work.changes_nothing or self.publish(stage, work)):
+        if work is None:
             return False
-        self.commit(stage, work.capture)
+        if work.changes_nothing:
+            consume_without_writing(self.store, self.lake, stage.table, [work.captured])
+        elif self.publish(stage, work):
+            copy_progress(self.store, self.lake, stage.table, stage.name)
+        else:
+            return False
         assert self.now(stage.table) == self.now(stage.source), stage.name
         return True
 
@@ -271,13 +277,21 @@ class WholeLives(RuleBasedStateMachine):
     @rule(data=st.data(), is_killed=st.booleans())
     def a_slow_run_publishes(self, data: st.DataObject, *, is_killed: bool) -> None:
         stage, work = self.at_work.pop(data.draw(st.integers(0, len(self.at_work) - 1)))
-        if (work.changes_nothing or self.publish(stage, work)) and not is_killed:
-            self.commit(stage, work.capture)
+        if not work.changes_nothing and self.publish(stage, work) and not is_killed:
+            copy_progress(self.store, self.lake, stage.table, stage.name)
 
     # Backfills
 
     def has_rows(self) -> bool:
         return all(self.load(stage.table).head_snapshot_id() is not None for stage in STAGES)
+
+    def says(self, stage: Stage, plan: BackfillPlan) -> RefCommit:
+        """Tags the snapshot that says what the table contains, as a launch does."""
+        try:
+            known = table_progress(self.load(stage.table), asset=stage.name, storage=self.lake.storage)
+        except IpsError:
+            known = None
+        return RefCommit(sets={plan.progress_tag: known.mark.snapshot_id} if known else {}, tags=[plan.progress_tag])
 
     def launched(self, root: Stage, *, is_staged: bool) -> Backfill:
         self.backfills += 1
@@ -290,8 +304,8 @@ class WholeLives(RuleBasedStateMachine):
             assert head is not None
             before[each.table] = head
             self.lake.client.load_table(each.table).manage_snapshots().create_tag(head, plan.before_tag).commit()
-        consumed = tuple(BackfillLauncher(self.lineage)._consumed(plan))
-        self.store.set_backfill(LaunchedBackfill(plan, "me", 0, before, consumed, is_staged))
+            commit_refs(self.lake, each.table, self.says(each, plan), asset=each.name)
+        self.store.set_backfill(LaunchedBackfill(plan, "me", 0, before, is_staged))
         found = self.store.get_backfill(plan.id)
         assert isinstance(found, LaunchedBackfill)
         return Backfill(found, stages)
@@ -310,14 +324,10 @@ class WholeLives(RuleBasedStateMachine):
         self.cascade = Cascade()
 
     @precondition(lambda self: self.live)
-    @rule(data=st.data(), is_killed=st.booleans())
-    def a_backfill_is_reverted(self, data: st.DataObject, *, is_killed: bool) -> None:
+    @rule(data=st.data())
+    def a_backfill_is_reverted(self, data: st.DataObject) -> None:
         backfill = data.draw(st.sampled_from(self.live))
         root, reverter = backfill.stages[0], BackfillReverter(self.lineage, backfill.record)
-        publisher: Any = SimpleNamespace(catalog=self.lake, store=self.store, run_id="revert")
-        restorer = Restorer(publisher)
-        target = self.load(root.table)
-        restorer.settle(target, [root.line])
         try:
             planned = reverter._planned(None)
             wanted = reverter._restoration(planned.restored) if planned.restored else None
@@ -325,19 +335,11 @@ class WholeLives(RuleBasedStateMachine):
             return
         if wanted is None:
             return
-        (capture,) = restorer._captures(target, wanted)
-        if standing_of(capture, target_histories(target, [root.line])[root.line]) is not Standing.MAY_PUBLISH:
-            return
-        with self.lake.client.load_table(root.table).transaction() as change:
-            change.set_properties({REVERTED: backfill.id})
-        self.runs += 1
         self.cascade = Cascade((revert_cascade(backfill.id),))
-        stamped = stamp_properties((capture,), attempt=f"revert-{self.runs}", run_id="revert")
+        progress = restored_progress(newest_progress(self.load(root.table)), wanted)
         before = self.rows[root.table][backfill.cut(root)]
-        self.published(root.table, stamped | {REVERTED: backfill.id}, before)
+        self.published(root, progress, Mode.FULL, before, **{REVERTED: backfill.id})
         self.cascade = Cascade()
-        if not is_killed:
-            self.commit(root, capture)
 
     def has_moved(self, backfill: Backfill) -> bool:
         heads = {each: self.load(each.table).head_snapshot_id() for each in backfill.stages}
@@ -388,22 +390,12 @@ class WholeLives(RuleBasedStateMachine):
         """Table after table; it may be killed after the first one, and nobody continues it."""
         backfill = self.waiting
         assert backfill is not None
-        session: Any = None
-        publisher = StagedPublisher(self.lake, self.store, session)
-        targets = {each: self.load(each.table) for each in backfill.stages}
-        stamps = {
-            each: stamps_on_branch(target, backfill.branch, [each.line], from_snapshot_id_exclusive=backfill.cut(each))
-            for each, target in targets.items()
-        }
-        if not self.has_moved(backfill) and not any(
-            publisher.consumed_since(targets[each], stamps[each]) for each in backfill.stages
-        ):
-            for each in backfill.stages[:most]:
-                head = targets[each].head_snapshot_id(backfill.branch)
-                assert head is not None
-                self.lake.client.load_table(each.table).manage_snapshots().set_current_snapshot(head).commit()
-                if not is_killed:
-                    publisher.commit(each.table, stamps[each])
+        staged = StagedBackfill(self.lineage, backfill.record)
+        if not self.has_moved(backfill):
+            some = staged.tables()[:most]
+            done = staged._published(some).published
+            if not is_killed:
+                staged._report(done)
         self.a_staged_backfill_is_cancelled()
 
     @invariant()

@@ -8,12 +8,12 @@ import dagster as dg
 import pytest
 
 import dagster_ips as ips
-from dagster_ips.core.capture import EdgeState
-from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DirectWriteError, StagedBranchGoneError
 from dagster_ips.exactly_once import effects
 from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.progress.cursor import Cursor
+from dagster_ips.progress.table_progress import PIN
 from tests.backfill.three_stages import ThreeStages
 from tests.support.lake import events
 
@@ -28,11 +28,8 @@ def heads(stages: ThreeStages) -> dict[str, int | None]:
     return {table: stages.lake.catalog.load(table, asset="test").head_snapshot_id() for table in stages.TABLES}
 
 
-def cursors(stages: ThreeStages) -> dict[Edge, EdgeState]:
-    days, weeks = Edge("day", "playback"), Edge("week", "day")
-    edges = [days.of(f"2026-01-{day:02}") for day in range(1, 11)]
-    edges += [weeks.of("2025-12-28"), weeks.of("2026-01-04"), Edge("by_account", "day")]
-    return CursorStore(stages.instance).get_many(edges)
+def cursors(stages: ThreeStages) -> dict[str, Cursor]:
+    return CursorStore(stages.instance).get_many(["day", "by_account", "week"])
 
 
 def versions(stages: ThreeStages) -> list[str | None]:
@@ -148,7 +145,8 @@ def test_stages_of_own_statements_are_staged_compared_published_and_reverted(sta
     assert "media.week: published." in stages.says("publish", plan, "--yes")
     assert stages.rows() == stages.right(bug=False)
     assert stages.follow() == []
-    assert all(refs(stages)[table] <= {"main", f"ips-backfill-{plan}"} for table in stages.TABLES)
+    tags = {PIN, f"ips-backfill-{plan}", f"ips-backfill-{plan}-progress"}
+    assert all(refs(stages)[table] <= {"main", *tags} for table in stages.TABLES)
     stages.arrive(*events([100, 101], day=2), *events([102], day=9))
     assert stages.rows() == stages.right(bug=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -17,18 +18,20 @@ from pyiceberg.types import LongType
 import dagster_ips as ips
 from dagster_ips._compat import requested_backfill
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, LaunchedBackfill, PlannedStage, PlannedTable
-from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
+from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage, PlannedTable
+from dagster_ips.core.backfill_text import plan_as_json, plan_from_json
+from dagster_ips.core.capture import Mode
 from dagster_ips.core.cascade import Cascade
-from dagster_ips.core.edge import Edge
-from dagster_ips.core.file_set import FileSet, consumed_after
+from dagster_ips.core.code_of_rows import Making
+from dagster_ips.core.file_set import FileSet
 from dagster_ips.core.time_text import moment
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillError, DeclarationError, InstanceError, RevertError, StagedBranchGoneError
 from dagster_ips.exactly_once.publish.publisher import Publisher
-from dagster_ips.iceberg import cascade_stamps, code_stamps
+from dagster_ips.exactly_once.publish.restorer import restored_progress
+from dagster_ips.iceberg import cascade_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.stamps import REVERTED, owner_properties, stamp_properties
+from dagster_ips.iceberg.stamps import REVERTED, attempt_properties, computed_properties, owner_properties
 from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from dagster_ips.orchestration.backfill.differing import before_snapshot
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
@@ -43,8 +46,10 @@ from dagster_ips.orchestration.backfill.reports import (
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter
 from dagster_ips.orchestration.backfill.staging import BranchStanding, StagedBackfill
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.progress.progress import InputProgress, Progress
+from dagster_ips.progress.progress_text import progress_text
+from dagster_ips.progress.table_progress import PIN, PROGRESS, newest_progress
 from dagster_ips.spark.branches import Branch
-from dagster_ips.state.backfill_codec import plan_as_json, plan_from_json
 from tests.support.lake import FIRST_DAY, SCHEMA, Lake, events
 from tests.support.without_spark import manager_of
 
@@ -113,23 +118,29 @@ class QuietLake(Lake):
 
     def compute(self, *partitions: str, backfill: str = "other") -> None:
         """Leave what a full run of the stage leaves."""
-        target = self.catalog.load("media.first", asset="test")
-        edges = [Edge("first", name, key) for name in self.inputs for key in partitions]
-        captures = [Capture(each, 1, Mode.FULL, "", None, self.at(each.upstream), "", "run", None) for each in edges]
-        said = code_stamps.properties(target, captures, self.code, declared="so", replaces_all=True)
-        said |= stamp_properties(tuple(captures), attempt="run", run_id="run")
-        said |= cascade_stamps.properties(Cascade((backfill,)))
         table = self.catalog.client.load_table("media.first")
-        with table.transaction() as change:
-            change.set_properties(code_stamps.lasting_properties(target, [said]))
+        said = attempt_properties(uuid.uuid4().hex, "run") | computed_properties(Mode.FULL, partitions)
+        said |= owner_properties("first", None) | cascade_stamps.properties(Cascade((backfill,)))
+        said |= {PROGRESS: progress_text(self.progress_with(*partitions))}
         table.append(self.catalog.client.load_table("media.playback").scan().to_arrow(), said)
+        change = table.manage_snapshots()
+        if PIN in table.refs():
+            change = change.remove_tag(PIN)
+        change.create_tag(table.metadata.current_snapshot_id or 0, PIN).commit()
+
+    def progress_with(self, *partitions: str) -> Progress:
+        """That of the stage's table once these partitions are computed."""
         target = self.catalog.load("media.first", asset="test")
-        published = target.ancestry().head
-        assert published is not None
-        there = TargetMark.at(published, target.uuid)
-        CursorStore(self.instance).set(
-            *[EdgeState(each.edge, committed=each.to_inclusive, number=1, target=there) for each in captures]
-        )
+        found = newest_progress(target)
+        known, inputs = found.progress if found else Progress(), {}
+        for tracked in self.desk.lineage.inputs("first").values():
+            before = known.inputs.get(tracked.upstream, InputProgress())
+            others = set(PARTITIONS.get_partition_keys()).difference(partitions)
+            behind = {key: before.position(key) for key in others}
+            division = tracked.known_slicing.division
+            inputs[tracked.upstream] = InputProgress(self.at(tracked.upstream), behind, division=division)
+        made = {**known.made, **dict.fromkeys(partitions, Making((self.code,), target.current_schema_id, "so"))}
+        return Progress(known.number + 1, inputs, made, self.code)
 
     def compute_without_inputs(
         self, account: str, backfill: str, said: Mapping[str, str] = MappingProxyType({})
@@ -146,7 +157,7 @@ class QuietLake(Lake):
         *old, _ = [each.snapshot_id for each in table.snapshots()]
         table.maintenance.expire_snapshots().by_ids(old).commit()
 
-    def launch(self, *consumed: ConsumedBefore, is_staged: bool = False) -> str:
+    def launch(self, *, is_staged: bool = False) -> str:
         """Leave what the launch of a backfill leaves; returns its id."""
         target = self.catalog.load("media.first", asset="test")
         before = target.head_snapshot_id()
@@ -156,7 +167,7 @@ class QuietLake(Lake):
             table = self.catalog.client.load_table("media.first")
             table.manage_snapshots().create_tag(before, plan.before_tag).commit()
         tagged = {} if before is None else {"media.first": before}
-        CursorStore(self.instance).set_backfill(LaunchedBackfill(plan, "me", 0, tagged, consumed, is_staged))
+        CursorStore(self.instance).set_backfill(LaunchedBackfill(plan, "me", 0, tagged, is_staged))
         return plan.id
 
     def request(self, backfill: str, status: str) -> None:
@@ -202,9 +213,8 @@ def test_what_is_unknown_of_several_stages_is_said_once() -> None:
 
 def test_rows_from_before_an_input_was_added_are_not_taken_for_new_ones(quiet: QuietLake) -> None:
     quiet.compute("a", "b")
-    before = ConsumedBefore("playback", quiet.at("playback"), ("a", "b"))
     quiet.code, quiet.inputs = "2", OUTSIDE
-    backfill = quiet.launch(before, ConsumedBefore("plans", None, ("a", "b")))
+    backfill = quiet.launch()
     quiet.compute("a", "b", backfill=backfill)
     with pytest.raises(RevertError, match="were made without reading plans"):
         quiet.desk.reverter(backfill).plan(None)
@@ -213,10 +223,10 @@ def test_rows_from_before_an_input_was_added_are_not_taken_for_new_ones(quiet: Q
 
 
 def test_rows_are_not_restored_by_code_that_does_not_read_what_they_were_made_of(quiet: QuietLake) -> None:
-    """The cursor of that input would stay where the backfill left it, and the next code that reads it starts there."""
+    """Nothing would say up to where they were made of it, and the next code that reads it has to know."""
     quiet.inputs = OUTSIDE
     quiet.compute("a", "b")
-    backfill = quiet.launch(*[ConsumedBefore(name, quiet.at(name), ("a", "b")) for name in OUTSIDE])
+    backfill = quiet.launch()
     quiet.compute("a", "b", backfill=backfill)
     quiet.inputs = ("playback",)
     with pytest.raises(RevertError, match="made by reading plans, which first doesn't read now"):
@@ -228,9 +238,9 @@ def test_rows_are_not_restored_by_code_that_does_not_read_what_they_were_made_of
 def test_a_location_for_which_a_stage_is_an_outside_table_neither_launches_nor_publishes_nor_reverts_it(
     quiet: QuietLake,
 ) -> None:
-    """It doesn't know what the rows consumed: the cursors would stay where they are."""
+    """It doesn't know what the rows consumed."""
     quiet.compute("a", "b")
-    backfill = quiet.launch(ConsumedBefore("playback", quiet.at("playback"), ("a", "b")))
+    backfill = quiet.launch()
     quiet.compute("a", "b", backfill=backfill)
     first = ips.iceberg_asset(
         "first", table="media.first", partitions_def=PARTITIONS, metadata={"partition_expr": "account"}
@@ -248,26 +258,23 @@ def test_a_location_for_which_a_stage_is_an_outside_table_neither_launches_nor_p
     assert quiet.desk.reverter(backfill).plan(None).restored == ("a", "b")
 
 
-def test_what_was_consumed_in_part_is_restored_so_although_the_stamps_that_say_it_have_expired(
-    quiet: QuietLake,
-) -> None:
+def test_what_was_consumed_in_part_is_restored_so(quiet: QuietLake) -> None:
     quiet.is_partitioned = False
-    edge, before = Edge("first", "playback"), quiet.at("playback")
+    before = quiet.at("playback")
     quiet.append(events(range(3, 6)), "media.playback")
     taken = FileSet(quiet.at("playback"), taken=1, total=2)
-    quiet.append(events(range(4)), "media.first")
-    CursorStore(quiet.instance).set(EdgeState(edge, committed=before, number=2, file_set=taken))
+    then = Progress(2, {"playback": InputProgress(before, files=taken)})
+    table = quiet.catalog.client.load_table("media.first")
+    rows = quiet.catalog.client.load_table("media.playback").scan().to_arrow()
+    table.append(rows, owner_properties("first", None) | {PROGRESS: progress_text(then)})
     stage = PlannedStage("first", "media.first", ("playback",), None)
     plan = BackfillPlan("planned1", 0, (stage,), ())
-    head = quiet.catalog.load("media.first", asset="test").head_snapshot_id()
+    head = table.metadata.current_snapshot_id
     assert head is not None
-    consumed = tuple(BackfillLauncher(quiet.desk.lineage)._consumed(plan))
-    launched = LaunchedBackfill(plan, "me", 0, {"media.first": head}, consumed)
-    table = quiet.catalog.client.load_table("media.first")
     table.manage_snapshots().create_tag(head, plan.before_tag).commit()
-    reverter = BackfillReverter(quiet.desk.lineage, launched)
-    restored = reverter._restoration(("",)).consumed[edge]
-    assert consumed_after(restored.from_exclusive, restored.to_inclusive, restored.bite) == (before, taken)
+    reverter = BackfillReverter(quiet.desk.lineage, LaunchedBackfill(plan, "me", 0, {"media.first": head}))
+    restored = restored_progress(None, reverter._restoration(("",)))
+    assert restored.inputs == then.inputs
     # The other files of that change are read from its own snapshot.
     quiet.append(events(range(6, 9)), "media.playback")
     source = quiet.catalog.client.load_table("media.playback")
@@ -275,6 +282,27 @@ def test_what_was_consumed_in_part_is_restored_so_although_the_stamps_that_say_i
     source.maintenance.expire_snapshots().by_ids(old).commit()
     with pytest.raises(RevertError, match="have expired"):
         reverter._restoration(("",))
+
+
+def test_what_was_consumed_is_known_although_the_snapshot_that_says_it_has_left_the_history(quiet: QuietLake) -> None:
+    """A compaction came after the last publication, whose snapshot expired then."""
+    quiet.compute("a", "b")
+    says = quiet.catalog.client.load_table("media.first").metadata.current_snapshot_id or 0
+    quiet.append(events(range(3)), "media.first")
+    backfill = quiet.launch()
+    table = quiet.catalog.client.load_table("media.first")
+    table.manage_snapshots().create_tag(says, quiet.desk.planned(backfill).progress_tag).commit()
+    then = quiet.progress_with("a", "b")
+    quiet.compute("a", "b", backfill=backfill)
+    lost = quiet.catalog.load("media.first", asset="test")
+    kept = [raw for raw in lost.raw["snapshots"] if raw["snapshot-id"] != says]
+    cut_off = [{key: value for key, value in raw.items() if raw.get(key) != says} for raw in kept]
+    said = next(raw for raw in lost.raw["snapshots"] if raw["snapshot-id"] == says)
+    found = BackfillReverter(quiet.desk.lineage, quiet.desk.launched(backfill))._then(
+        replace(lost, raw={**lost.raw, "snapshots": [*cut_off, said]})
+    )
+    assert found is not None
+    assert found.progress.inputs == then.inputs
 
 
 def test_what_is_published_while_it_is_cancelled_can_still_be_reverted(
@@ -406,7 +434,7 @@ def test_a_revert_that_is_refused_leaves_what_is_staged_and_not_published_yet(
     quiet: QuietLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet.compute("a", "b")
-    backfill = quiet.launch(ConsumedBefore("playback", quiet.at("playback"), ("a", "b")), is_staged=True)
+    backfill = quiet.launch(is_staged=True)
     quiet.compute("a", "b", backfill=backfill)
     quiet.compute("a")
     dropped: list[BackfillPlan] = []
@@ -470,7 +498,7 @@ def test_a_revert_of_rows_whose_columns_are_gone_is_refused_before_anything_is_d
     quiet: QuietLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet.compute("a", "b")
-    backfill = quiet.launch(ConsumedBefore("playback", quiet.at("playback"), ("a", "b")), is_staged=True)
+    backfill = quiet.launch(is_staged=True)
     quiet.compute("a", "b", backfill=backfill)
     quiet.catalog.client.load_table("media.first").update_schema().delete_column("seconds").commit()
     dropped: list[BackfillPlan] = []
@@ -598,7 +626,7 @@ def test_a_backfill_is_not_reverted_while_dagster_starts_runs_that_would_put_its
 ) -> None:
     monkeypatch.setattr(ips.IcdcIOManager, "session", lambda _: None)
     quiet.compute("a", "b")
-    backfill = quiet.launch(ConsumedBefore("playback", quiet.at("playback"), ("a", "b")))
+    backfill = quiet.launch()
     quiet.compute("a", backfill=backfill)
     quiet.request(backfill, "REQUESTED")
     with pytest.raises(BackfillError, match=f"First cancel it: dagster-ips backfill cancel {backfill}"):
@@ -650,8 +678,12 @@ def test_a_staged_run_does_not_create_its_branch_again_that_was_dropped_while_it
     def create(branch: Branch, _: object, *, head: Snapshot) -> None:
         table.manage_snapshots().create_branch(head.snapshot_id, branch.name).commit()
 
+    def seal(_: Publisher, branch: Branch, stamp: Mapping[str, str]) -> None:
+        table.refresh().append(table.scan().to_arrow()[:0], dict(stamp), branch=branch.name)
+
     monkeypatch.setattr(Branch, "create", create)
-    monkeypatch.setattr(Branch, "fast_forward", lambda *_, onto: published.append(onto))
+    monkeypatch.setattr(Publisher, "seal", seal)
+    monkeypatch.setattr(Publisher, "make_main", lambda *_, **__: published.append("main"))
     monkeypatch.setattr(Branch, "drop", lambda *_: None)
     monkeypatch.setattr("dagster_ips.exactly_once.publish.publisher.stamped", lambda *_: nullcontext())
     session: Any = None
@@ -671,7 +703,7 @@ def test_an_empty_list_of_partitions_in_the_ui_does_not_stand_for_all_of_them(
 ) -> None:
     monkeypatch.delattr(ips.IcdcIOManager, "session")
     quiet.compute("a", "b")
-    quiet.compute("a", "b", backfill=quiet.launch(ConsumedBefore("playback", quiet.at("playback"), ("a", "b"))))
+    quiet.compute("a", "b", backfill=quiet.launch())
     job = quiet.definitions.resolve_job_def("ips_backfill")
     config = {"ops": {"backfill": {"config": {act: {**names, "partitions": []}}}}}
     with pytest.raises(DeclarationError, match="are an empty list"):

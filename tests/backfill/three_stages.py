@@ -15,6 +15,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that everyone gives it
 
 import dagster_ips as ips
+from dagster_ips._compat import knowing_partitions
+from dagster_ips.exactly_once.capture.partitioned_input import look_at
+from dagster_ips.orchestration.backfill.desk import BackfillDesk
 from tests.backfill.backfilled_pipeline import BackfilledPipeline
 from tests.support.lake import Lake, events
 from tests.support.lake_definitions import manager_on
@@ -161,6 +164,15 @@ class ThreeStages(BackfilledPipeline):
         assert "main doesn't change" in self.says("launch", plan, "--staged", "--yes")
         self.stage(plan, "day", "by_account", "week")
         return plan
+
+    def pending_days(self) -> set[str]:
+        """The partitions of the first stage that have something to consume."""
+        lineage = BackfillDesk.of([self.definitions], self.instance).lineage
+        known, source = lineage.known("day", lineage.metadata("day")), lineage.metadata("playback")
+        assert source is not None
+        with knowing_partitions(self.instance):
+            (tracked,) = lineage.inputs("day").values()
+            return set(look_at(self.lake.catalog.storage, source, tracked, known, "day").pending)
 
     def right(self, *, bug: bool) -> dict[str, Counter[tuple[Any, ...]]]:
         """What the tables must hold, computed without Spark, if this code made everything."""

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 from click.testing import CliRunner, Result
 from dagster._daemon.types import DaemonHeartbeat
 
 from dagster_ips.cli.main import main
-from dagster_ips.core.capture import Capture, EdgeState, Mode
+from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.watermark import Watermark
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc import icdc_names
+from dagster_ips.iceberg.stamps import attempt_properties, computed_properties, owner_properties
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.progress.cursor import Copy
+from dagster_ips.progress.progress import InputProgress, Progress
+from dagster_ips.progress.progress_text import progress_text
+from dagster_ips.progress.table_progress import PROGRESS, mark_of
 from tests.support.lake import BY_DATE, SCHEMA, Lake, events
 
 EDGE = Edge("daily", "playback")
@@ -57,21 +64,37 @@ class IdleLake(Lake):
     def define(self, text: str) -> None:
         self.file.write_text(text.format(lake=str(self.folder), spark=str(self.spark)))
 
-    def consume(self, **state: Any) -> None:  # noqa: ANN401  # fields of an EdgeState
-        """Leave the state of a run that consumed everything, including its ICDC table."""
+    def head(self) -> Watermark:
+        """What a run would consume up to now."""
         source = self.catalog.load("media.playback", asset="test")
         head = source.ancestry().head
         assert head is not None
-        name = f"ips.{icdc_names.new_name(EDGE, 1)}"
-        at = source.watermark_at(head, "main")
-        capture = Capture(EDGE, 1, Mode.FULL, "test", None, at, name, "a run", None)
+        return source.watermark_at(head, "main")
+
+    def consume(self) -> None:
+        """Leave what a run leaves that consumed everything: a publication, a copy of its progress, an ICDC table."""
         self.catalog.create_namespace("ips")
-        location = icdc_names.location(source, name)
-        properties = {**icdc_names.properties([capture], 1), "gc.enabled": "false"}
-        made = self.catalog.client.create_table(name, SCHEMA, location=location, properties=properties)
-        assert made.metadata_location
-        values: dict[str, Any] = {"committed": at, "number": 1, **state}
-        CursorStore(self.instance).set(EdgeState(EDGE, **values))
+        self.capture(1, "a run")
+        progress = Progress(1, {"playback": InputProgress(self.head())})
+        self.publish(progress)
+        mark = mark_of(self.catalog.load("media.daily", asset="test"))
+        CursorStore(self.instance).set_copy("daily", Copy(progress, mark))
+
+    def capture(self, number: int, run_id: str) -> Capture:
+        """Leave the ICDC table of a run's capture."""
+        name, at = f"ips.{icdc_names.new_name(EDGE, number)}", self.head()
+        capture = Capture(EDGE, number, Mode.FULL, "test", None, at, name, run_id)
+        location = icdc_names.location(self.catalog.load("media.playback", asset="test"), name)
+        properties = {**icdc_names.properties([capture], number), "gc.enabled": "false"}
+        assert self.catalog.client.create_table(name, SCHEMA, location=location, properties=properties)
+        return capture
+
+    def publish(self, progress: Progress, *, asset: str = "daily") -> None:
+        """Commit to the asset's table, as a run that has written no row."""
+        stamp = attempt_properties(uuid.uuid4().hex, "a run") | owner_properties(asset, None)
+        stamp |= computed_properties(Mode.FULL, ()) | {PROGRESS: progress_text(progress)}
+        nothing = pa.table({field.name: [] for field in SCHEMA.fields}).cast(SCHEMA.as_arrow())
+        self.catalog.client.load_table(f"media.{asset}").append(nothing, stamp)
 
     def icdc_names(self) -> list[str]:
         return list(self.catalog.metadata_locations_by_prefix("ips", ""))

@@ -1,4 +1,4 @@
-"""Jobs outside of Dagster: a capture for them is consumed when they report back, or when their stamp is found."""
+"""Jobs outside of Dagster: a capture for them is consumed when they report back, or when their commit says so."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_capture_that_was_replaced_or_reset_cannot_be_committed(terminal: Term
     current = json.loads(result.stdout)
     before = terminal.status("daily")
     said = terminal.refuses("commit", given_up["capture"])
-    assert f"taken by {current['capture']}, is in flight instead" in said
+    assert f"taken by {current['capture']} is in flight instead" in said
     assert terminal.status("daily") == before
 
     terminal.says("reset", "daily", "--why", "wrong job", "--yes")

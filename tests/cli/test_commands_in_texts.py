@@ -17,7 +17,7 @@ from dagster_ips.cli.main import main
 from dagster_ips.cli.next_commands import NEXT
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.policy import OnRemoved
-from dagster_ips.errors import CaptureNotInFlightError, IpsError, LostCursorError
+from dagster_ips.errors import CaptureNotInFlightError, IpsError, UpstreamRenamedError
 from dagster_ips.local_spark.connect_server import SparkServerDiffersError
 from dagster_ips.orchestration.run.runs import ACCEPT_TAG, MODE_TAG, REMOVED_TAG, TAKE_OVER_TAG
 
@@ -99,7 +99,7 @@ def test_every_click_that_the_docs_name_is_in_dagsters_ui() -> None:
 @pytest.mark.parametrize("name", ["it's; touch x", "a b/c", "$(touch x)"])
 def test_names_in_a_recommended_command_are_quoted(name: str) -> None:
     errors = [
-        LostCursorError(consumer=name, upstream=name, icdc_table="ips.x"),
+        UpstreamRenamedError(consumer=name, upstream=name, former="f", consumed_snapshot_id=None),
         CaptureNotInFlightError(capture="c", consumer=name, upstream=name, now="n"),
         SparkServerDiffersError(folder=name, pid=1, differences=()),
     ]

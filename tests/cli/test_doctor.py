@@ -27,13 +27,14 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.types import DaemonHeartbeat
 
 from dagster_ips.cli.main import main
-from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
-from dagster_ips.core.touched import LineState, Stray
+from dagster_ips.core.capture import Capture, Mode
 from dagster_ips.local_spark import launch
 from dagster_ips.local_spark.process import identity_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.progress.cursor import Job
+from dagster_ips.progress.progress import Progress
 from tests.cli.idle_lake import DEFINITIONS, EDGE, IdleLake
-from tests.support.lake import events
+from tests.support.lake import SCHEMA, events
 
 
 @pytest.fixture
@@ -203,9 +204,8 @@ def test_assets_that_stand_for_one_outside_table_are_not_its_writers(idle_lake: 
 
 
 def test_the_doctor_finds_a_table_that_another_asset_wrote(idle_lake: IdleLake) -> None:
-    table = idle_lake.catalog.client.load_table("media.daily")
-    with table.transaction() as transaction:
-        transaction.set_properties({"dagster-ips.asset": "somebody_else"})
+    idle_lake.catalog.client.drop_table("media.daily")
+    idle_lake.catalog.client.create_table("media.daily", SCHEMA, properties={"dagster-ips.asset": "somebody_else"})
     assert "somebody_else" in the_only(idle_lake.findings(), "next run")["what"]
 
 
@@ -229,7 +229,7 @@ def test_each_way_out_of_an_error_is_in_the_fix(idle_lake: IdleLake) -> None:
 def test_the_doctor_finds_an_outside_table_that_never_existed(idle_lake: IdleLake, *, is_partitioned: bool) -> None:
     days = 'partitions_def=dg.DailyPartitionsDefinition("2026-01-01"), metadata={{"partition_expr": "event_date"}} |'
     text = DEFINITIONS.replace("metadata=", days) if is_partitioned else DEFINITIONS
-    CursorStore(idle_lake.instance).set(EdgeState(EDGE))
+    idle_lake.catalog.client.drop_table("media.daily")
     idle_lake.define(text.replace('table="media.playback"', 'table="media.playbak"'))
     found = the_only(idle_lake.findings(), "next run")
     assert found["severity"] == "warning"
@@ -240,7 +240,7 @@ def test_the_doctor_finds_rows_that_no_partition_takes(idle_lake: IdleLake) -> N
     days = 'partitions_def=dg.DailyPartitionsDefinition("2026-01-01"), metadata={{"partition_expr": "event_date"}} |'
     idle_lake.define(DEFINITIONS.replace("metadata=", days))
     assert idle_lake.findings() == []
-    CursorStore(idle_lake.instance).set_line(LineState(EDGE, strays={"a file": Stray(values=("2025-12-31",))}))
+    idle_lake.append(events([9], day=-1))
     found = the_only(idle_lake.findings(), "next run")
     assert "rows for which there is no partition, so every run fails: 2025-12-31" in found["what"]
 
@@ -251,14 +251,6 @@ def test_the_doctor_finds_an_upstream_that_is_gone_and_strange_rows_also_for_par
 ) -> None:
     days = 'partitions_def=dg.DailyPartitionsDefinition("2026-01-01"), metadata={{"partition_expr": "event_date"}} |'
     idle_lake.define(DEFINITIONS.replace("metadata=", days))
-    idle_lake.append(events(range(3)), table="media.daily")
-    source, target = (idle_lake.catalog.load(f"media.{name}", asset="test") for name in ("playback", "daily"))
-    head, own = source.ancestry().head, target.ancestry().head
-    assert head is not None
-    assert own is not None
-    at, store = source.watermark_at(head, "main"), CursorStore(idle_lake.instance)
-    store.set(EdgeState(EDGE.of("2026-01-01"), committed=at, number=1, target=TargetMark.at(own, target.uuid)))
-    store.set_line(LineState(EDGE, scanned=at))
     assert idle_lake.findings() == []
     if table == "playback":
         idle_lake.catalog.client.drop_table("media.playback")
@@ -308,10 +300,10 @@ def test_the_doctor_finds_an_icdc_table_that_someone_dropped(idle_lake: IdleLake
     assert "newest ICDC table, which is always kept, is gone" in the_only(idle_lake.findings(), "ICDC tables")["what"]
 
 
-def test_the_doctor_finds_a_capture_in_flight_whose_icdc_table_is_gone(idle_lake: IdleLake) -> None:
-    state = CursorStore(idle_lake.instance).get(EDGE)
-    capture = Capture(EDGE, 2, Mode.INCREMENTAL, "test", state.committed, state.committed, "ips.gone", "run", None)
-    CursorStore(idle_lake.instance).set(state.with_in_flight(capture))
+def test_the_doctor_finds_the_capture_of_a_job_whose_icdc_table_is_gone(idle_lake: IdleLake) -> None:
+    at = idle_lake.head()
+    capture = Capture(EDGE, 2, Mode.INCREMENTAL, "test", at, at, "ips.gone", "daily:job")
+    CursorStore(idle_lake.instance).set_job("daily", Job((capture,), Progress(2)))
     found = the_only(idle_lake.findings(), "ICDC tables")
     assert found["where"] == "ips.gone"
     assert "capture 2 of daily ← playback" in found["what"]

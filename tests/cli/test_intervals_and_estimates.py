@@ -21,12 +21,12 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_ips.cli.main import main
-from dagster_ips.core.capture import EdgeState
-from dagster_ips.core.edge import Edge
+from dagster_ips.core.expiry_limit import Need
 from dagster_ips.exactly_once.capture.unread_history import needs_of_others
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.progress.cursor import Cursor
 from tests.support.lake import BY_DATE, SCHEMA, Event, Lake, events
-from tests.support.memory_store import MemoryEdgeStore
+from tests.support.memory_store import MemoryCursors
 
 DEFINITIONS = """
 import dagster as dg
@@ -138,14 +138,19 @@ def test_snapshots_of_a_table_by_the_icdc_command_are_kept_until_it_is_dropped(t
     second = tables.history()[-1]
     tables.says("icdc", "playback", "--from", str(first))
     tables.says("icdc", "playback", "--from", str(second))
-    source, store = tables.catalog.load("media.playback", asset="test"), MemoryEdgeStore()
-    needs = needs_of_others(tables.catalog, store, source, icdc_namespace="ips", but=[])
-    assert {(need.ref, need.after) for need in needs} == {("main", first), ("main", second)}
+    source, store = tables.catalog.load("media.playback", asset="test"), MemoryCursors()
+
+    def needs() -> list[Need]:
+        found = needs_of_others(
+            tables.catalog, store, source, icdc_namespace="ips", but=[], is_at_work=lambda *_: False
+        )
+        return list(found)
+
+    assert {(need.ref, need.after) for need in needs()} == {("main", first), ("main", second)}
     for name in tables.icdc_names():
         tables.says("icdc", "--drop", name)
-    assert list(needs_of_others(tables.catalog, store, source, icdc_namespace="ips", but=[])) == []
-    edge = Edge("daily", "playback")
-    assert store.get(edge) == EdgeState(edge)
+    assert needs() == []
+    assert store.get("daily") == Cursor()
 
 
 def test_a_catalog_may_have_another_name_even_that_of_the_namespace(tmp_path: Path) -> None:

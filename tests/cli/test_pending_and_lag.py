@@ -5,17 +5,18 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from dagster_ips.cli.main import main
-from dagster_ips.core.capture import Capture, EdgeState, Mode, TargetMark
-from dagster_ips.core.edge import Edge
-from dagster_ips.core.touched import LineState
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.orchestration.run.known_consumers import known_consumers
+from dagster_ips.progress.cursor import Copy, Cursor, Job
+from dagster_ips.progress.progress import InputProgress, Progress
+from dagster_ips.progress.table_progress import mark_of
 from tests.cli.idle_lake import DEFINITIONS, IdleLake
 from tests.support.lake import SCHEMA, events
 
@@ -39,11 +40,6 @@ def test_pending_changes_are_listed_commit_by_commit(idle_lake: IdleLake) -> Non
 
 
 def test_all_of_an_asset_whose_table_was_dropped_is_pending(idle_lake: IdleLake) -> None:
-    idle_lake.append(events(range(3)), "media.daily")
-    target = idle_lake.catalog.load("media.daily", asset="test")
-    published = target.ancestry().head
-    assert published is not None
-    idle_lake.consume(target=TargetMark.at(published, target.uuid))
     assert idle_lake.says("pending", "daily").strip() == "daily ← playback: nothing pending."
     idle_lake.catalog.client.drop_table("media.daily")
     assert "1 file, 3 rows" in (said := idle_lake.says("pending", "daily"))
@@ -52,7 +48,7 @@ def test_all_of_an_asset_whose_table_was_dropped_is_pending(idle_lake: IdleLake)
 
 def test_pending_names_the_missing_table_for_which_an_asset_waits(idle_lake: IdleLake) -> None:
     idle_lake.catalog.client.drop_table("media.playback")
-    CursorStore(idle_lake.instance).set(EdgeState(Edge("daily", "playback")))
+    idle_lake.catalog.client.drop_table("media.daily")
     assert "waiting for media.playback, which doesn't exist yet" in idle_lake.says("pending", "daily")
 
 
@@ -69,20 +65,37 @@ def test_the_lag_is_the_age_of_the_oldest_pending_change(idle_lake: IdleLake) ->
     assert re.search(r"daily .*2 snapshots, 2 files.* \d+ (s|min)\b", idle_lake.says("status", "daily"))
 
 
-def test_when_a_capture_was_taken_is_null_if_its_table_is_gone(idle_lake: IdleLake) -> None:
-    store = CursorStore(idle_lake.instance)
-    state = store.get(Edge("daily", "playback"))
-    assert state.committed
-    gone = Capture(state.edge, 2, Mode.INCREMENTAL, "test", state.committed, state.committed, "ips.gone", "a run", None)
-    store.set(replace(state, in_flight=gone))
+def test_the_capture_of_a_job_is_in_flight_until_its_table_says_that_it_is_published(idle_lake: IdleLake) -> None:
+    capture, progress = idle_lake.capture(2, "daily:job"), Progress(2, {"playback": InputProgress(idle_lake.head())})
+    CursorStore(idle_lake.instance).set_job("daily", Job((capture,), progress))
     (told,) = json.loads(idle_lake.says("status", "daily", "--json"))
-    assert (told["in_flight"]["icdc_table"], told["in_flight"]["since"]) == ("ips.gone", None)
-    assert "a run since ?" in idle_lake.says("status", "daily")
+    assert (told["in_flight"]["icdc_table"], told["in_flight"]["run_id"]) == (capture.icdc_table, "daily:job")
+    assert "daily:job since" in idle_lake.says("status", "daily")
+    idle_lake.publish(progress)
+    assert json.loads(idle_lake.says("status", "daily", "--json"))[0]["in_flight"] is None
+
+
+def test_a_table_that_someone_rolled_back_is_said_to_be_and_goes_on_from_what_it_contains(idle_lake: IdleLake) -> None:
+    before = idle_lake.head()
+    first = idle_lake.catalog.load("media.daily", asset="test").head_snapshot_id()
+    assert first is not None
+    idle_lake.append(events([4]))
+    second = Progress(2, {"playback": InputProgress(idle_lake.head())})
+    idle_lake.publish(second)
+    mark = mark_of(idle_lake.catalog.load("media.daily", asset="test"))
+    CursorStore(idle_lake.instance).set_copy("daily", Copy(second, mark))
+    (told,) = json.loads(idle_lake.says("status", "daily", "--json"))
+    assert (told["number"], told["rolled_back_to"], told["pending"]["rows"]) == (2, None, 0)
+    idle_lake.catalog.client.load_table("media.daily").manage_snapshots().rollback_to_snapshot(first).commit()
+    (told,) = json.loads(idle_lake.says("status", "daily", "--json"))
+    assert (told["number"], told["rolled_back_to"], told["pending"]["rows"]) == (1, 1, 1)
+    assert told["progress"]["at"]["snapshot_id"] == str(before.snapshot_id)
+    assert "someone rolled media.daily back to publication 1 (there were 2)" in idle_lake.says("status", "daily")
 
 
 def test_the_cost_of_a_reset_is_shown_before_it_is_done(idle_lake: IdleLake) -> None:
-    def interventions() -> object:
-        return json.loads(idle_lake.says("status", "daily", "--json"))[0]["interventions"]
+    def requests() -> object:
+        return json.loads(idle_lake.says("status", "daily", "--json"))[0]["requests"]
 
     idle_lake.append(events([7, 8], day=1))
     files = idle_lake.catalog.client.load_table("media.playback").inspect.files().to_pylist()
@@ -93,9 +106,9 @@ def test_the_cost_of_a_reset_is_shown_before_it_is_done(idle_lake: IdleLake) -> 
     assert (refused.exit_code, "--why" in refused.stderr) == (1, True)
     declined = idle_lake.run("reset", "daily", "--why", "test", answer="n\n")
     assert (declined.exit_code, cost in declined.stdout) == (1, True)
-    assert interventions() == []
+    assert requests() == []
     idle_lake.says("reset", "daily", "--why", "test", "--yes")
-    assert len(str(interventions())) > 2
+    assert len(str(requests())) > 2
 
 
 def test_what_the_definitions_print_while_they_load_is_not_part_of_the_json(idle_lake: IdleLake) -> None:
@@ -139,26 +152,43 @@ def test_pending_changes_of_a_partitioned_asset_are_listed_by_partition(idle_lak
     (told,) = json.loads(idle_lake.says("pending", "by_day", "--json"))
     assert [each["partition"] for each in told["partitions"]] == ["2026-01-01", "2026-01-02"]
     assert all(each["consumed_up_to"] is None for each in told["partitions"])
-    source = idle_lake.catalog.load("media.playback", asset="test")
-    head = source.ancestry().head
-    assert head
-    store, line = CursorStore(idle_lake.instance), Edge("by_day", "playback")
-    store.set(EdgeState(line.of("2026-01-01"), committed=source.watermark_at(head, "main"), number=1))
+    publish_first_day(idle_lake)
     text = idle_lake.says("pending", "by_day")
     assert "1 partition pending" in text
     assert "2026-01-02  never computed" in text
-    assert store.get_line(line).scanned is None, "to look changes nothing"
+    assert CursorStore(idle_lake.instance).get("by_day") == Cursor(), "to look changes nothing"
+
+
+def publish_first_day(idle_lake: IdleLake) -> None:
+    """Leave the publication of a run that computed a single partition of ``by_day``."""
+    scope: dict[str, Any] = {"__name__": "its_definitions"}
+    exec(compile(idle_lake.file.read_text(), str(idle_lake.file), "exec"), scope)  # noqa: S102  # as Dagster loads it
+    known = known_consumers(scope["defs"])["by_day"]
+    tracked = known.consumer.tracked(known.graph, idle_lake.instance)["playback"]
+    made = InputProgress(None, {"2026-01-01": idle_lake.head()}, division=tracked.known_slicing.division)
+    idle_lake.catalog.client.create_table("media.by_day", SCHEMA)
+    idle_lake.publish(Progress(1, {"playback": made}), asset="by_day")
+
+
+def test_the_status_of_a_partitioned_asset_shows_up_to_when_each_partition_is_consumed(idle_lake: IdleLake) -> None:
+    idle_lake.define(PARTITIONED)
+    idle_lake.append(events([20], day=1))
+    publish_first_day(idle_lake)
+    (told,) = json.loads(idle_lake.says("status", "by_day", "--json"))
+    assert told["consumed_up_to"] is None
+    assert told["progress"]["behind"]["2026-01-01"]["snapshot_id"] == str(idle_lake.head().snapshot_id)
+    assert re.search(r"by_day +playback +nothing +1 +- +1: 2026-01-01 \(", idle_lake.says("status", "by_day"))
 
 
 def test_a_table_that_was_dropped_after_it_was_consumed_is_not_said_to_be_still_to_come(idle_lake: IdleLake) -> None:
     idle_lake.define(PARTITIONED)
     (of_partitions,) = json.loads(idle_lake.says("pending", "by_day", "--json"))
-    source = idle_lake.catalog.load("media.playback", asset="test")
-    head, line = source.ancestry().head, Edge("by_day", "playback")
-    assert head
-    idle_lake.catalog.client.drop_table("media.playback")
+    head = idle_lake.head()
+    idle_lake.catalog.client.rename_table("media.playback", "media.renamed")
     assert "which doesn't exist yet" in idle_lake.says("pending", "by_day")
-    CursorStore(idle_lake.instance).set_line(LineState(line, scanned=source.watermark_at(head, "main")))
+    idle_lake.catalog.client.rename_table("media.renamed", "media.playback")
+    publish_first_day(idle_lake)
+    idle_lake.catalog.client.drop_table("media.playback")
     told = f"has no table media.playback any more. It was consumed up to snapshot {head.snapshot_id}"
     assert told in idle_lake.says("pending", "by_day")
     (shown,) = json.loads(idle_lake.says("pending", "by_day", "--json"))
@@ -211,7 +241,7 @@ def test_a_table_that_cannot_be_read_does_not_hide_the_others(idle_lake: IdleLak
 
     daily, other = json.loads(idle_lake.says("status", "--json"))
     assert file in daily["problem"]
-    assert daily["consumed_up_to"] is not None, "what the cursor says is still known"
+    assert daily["progress"]["at"] is not None, "what the cursor says is still known"
     assert (daily["pending"], daily["older_rows"]) == (None, None)
     assert (other["problem"], other["pending"]["rows"]) == (None, 5)
     assert re.search(rf"daily ← playback: the next run will fail: media.daily: .*{file}", idle_lake.says("status"))

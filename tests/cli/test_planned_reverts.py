@@ -5,13 +5,16 @@ from __future__ import annotations
 from click.testing import CliRunner, Result
 
 from dagster_ips.cli.main import main
-from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, LaunchedBackfill, PlannedStage, PlannedTable
-from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage, PlannedTable
+from dagster_ips.core.capture import Mode
 from dagster_ips.core.cascade import Cascade
 from dagster_ips.iceberg import cascade_stamps
-from dagster_ips.iceberg.stamps import stamp_properties
+from dagster_ips.iceberg.stamps import attempt_properties, computed_properties
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from tests.cli.idle_lake import EDGE, IdleLake
+from dagster_ips.progress.progress import InputProgress, Progress
+from dagster_ips.progress.progress_text import progress_text
+from dagster_ips.progress.table_progress import PROGRESS
+from tests.cli.idle_lake import IdleLake
 from tests.support.lake import events
 
 
@@ -21,10 +24,14 @@ def backfilled(lake: IdleLake) -> str:
     head = source.ancestry().head
     assert head is not None
     at = source.watermark_at(head, "main")
-    first = Capture(EDGE, 1, Mode.FULL, "test", None, at, "ips.none", "its first run", None)
-    made = stamp_properties((first,), attempt="its first run", run_id="its first run")
+
+    def said_by(run: str, number: int) -> dict[str, str]:
+        progress = Progress(number, {"playback": InputProgress(at)})
+        stamp = attempt_properties(run, run) | computed_properties(Mode.FULL, ())
+        return stamp | {PROGRESS: progress_text(progress)}
+
     rows = lake.catalog.client.load_table("media.playback").scan().to_arrow()
-    lake.catalog.client.load_table("media.daily").append(rows, made)
+    lake.catalog.client.load_table("media.daily").append(rows, said_by("its first run", 1))
     target = lake.catalog.load("media.daily", asset="test")
     before = target.head_snapshot_id()
     assert before is not None
@@ -34,13 +41,12 @@ def backfilled(lake: IdleLake) -> str:
         (PlannedStage("daily", "media.daily", ("playback",), None),),
         (PlannedTable("daily", "media.daily", target.uuid, before),),
     )
-    launched = LaunchedBackfill(plan, "me", 0, {"media.daily": before}, (ConsumedBefore("playback", at, None),))
+    launched = LaunchedBackfill(plan, "me", 0, {"media.daily": before})
     CursorStore(lake.instance).set_backfill(launched)
     table = lake.catalog.client.load_table("media.daily")
     table.manage_snapshots().create_tag(before, plan.before_tag).commit()
-    capture = Capture(EDGE, 2, Mode.FULL, "test", None, at, "ips.none", "a run", None)
-    stamps = stamp_properties((capture,), attempt="a run", run_id="a run")
-    table.append(table.scan().to_arrow(), stamps | cascade_stamps.properties(Cascade((plan.id,))))
+    of_backfill = cascade_stamps.properties(Cascade((plan.id,)))
+    table.append(table.scan().to_arrow(), said_by("a run", 2) | of_backfill)
     return plan.id
 
 

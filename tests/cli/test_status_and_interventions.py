@@ -34,8 +34,7 @@ def test_status_shows_what_is_consumed_and_what_is_pending(terminal: Terminal) -
     assert (agg["asset"], agg["upstream"], agg["number"]) == ("agg", "daily", 1)
     assert agg["consumed_up_to"]["snapshot_id"] == str(head)
     assert agg["pending"]["files"] == 0
-    stamped = lake.catalog.load("media.agg", asset="test").head_snapshot_id()
-    assert agg["newest_stamp"]["snapshot_id"] == str(stamped)
+    assert agg["progress"]["at"] == agg["consumed_up_to"]
     assert daily["in_flight"] is None
     pending = daily["pending"]
     assert (pending["mode"], pending["snapshots"], pending["rows"], pending["partitions"]) == ("incremental", 2, 7, 2)
@@ -73,12 +72,11 @@ def test_a_reset_makes_the_next_run_a_full_one_and_records_who_and_why(terminal:
     materialize(terminal.definitions, terminal.instance, "daily")
     lake.sql("DELETE FROM lake.media.daily WHERE event_id = 3")
 
-    said = terminal.says("reset", "daily", "--upstream", "playback", "--why", "a row was lost", "--yes")
-    assert "(number 2)" in said
+    terminal.says("reset", "daily", "--upstream", "playback", "--why", "a row was lost", "--yes")
     (status,) = terminal.status("daily")
-    (done,) = status["interventions"]
-    assert (done["kind"], done["why"], done["number"], done["after"]) == ("reset", "a row was lost", 2, None)
-    assert done["who"]
+    (asked,) = status["requests"]
+    assert (asked["kind"], asked["why"], asked["after"]) == ("reset", "a row was lost", None)
+    assert (bool(asked["who"]), asked["is_done"]) == (True, False)
     (observed,) = terminal.instance.fetch_observations(dg.AssetKey("daily"), limit=5).records
     observation = observed.asset_observation
     assert observation is not None
@@ -88,7 +86,8 @@ def test_a_reset_makes_the_next_run_a_full_one_and_records_who_and_why(terminal:
     (event,) = result.get_asset_materialization_events()
     assert event.materialization.metadata["mode"].value == "full"
     assert lake.rows("media.daily") == expected_daily(rows)
-    assert terminal.status("daily")[0]["number"] == 3
+    (status,) = terminal.status("daily")
+    assert (status["number"], status["requests"][0]["is_done"]) == (2, True)
 
 
 def test_a_reset_asks_for_confirmation_and_respects_a_no(terminal: Terminal) -> None:
@@ -117,7 +116,7 @@ def test_after_a_rewind_changes_are_read_again_and_rows_that_are_gone_since_are_
     preview = terminal.says("rewind", "agg", "--to", str(first), "--dry-run")
     assert "2 snapshots, 2 files, 2 rows" in preview
     assert "2 partitions" in preview
-    assert terminal.status("agg")[0]["interventions"] == []
+    assert terminal.status("agg")[0]["requests"] == []
     terminal.says("rewind", "agg", "--to", str(first), "--why", "a bad update", "--yes")
     (status,) = terminal.status("agg")
     assert status["consumed_up_to"]["snapshot_id"] == str(first)

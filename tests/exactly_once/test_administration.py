@@ -16,15 +16,15 @@ from dagster_ips.errors import (
     RewindError,
     SourceExpiredError,
     StateUnreadableError,
-    TargetChangedError,
 )
 from dagster_ips.exactly_once.administration import Administrator, Rewind
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
-from dagster_ips.exactly_once.inspect.edge_status import Inspector
-from dagster_ips.state.codec import encode
+from dagster_ips.progress.cursor import Cursor, Job, RequestKind
+from dagster_ips.progress.cursor_text import requests_text
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
-from tests.support.memory_store import MemoryEdgeStore
+from tests.support.memory_store import MemoryCursors
+from tests.support.publishing import copy_progress
 
 TRACKED = TrackedInput(EDGE.upstream, TABLE)
 
@@ -35,8 +35,8 @@ def source(tmp_path: Path) -> Source:
     source = Source(tmp_path, "day")
     for number in (1, 2, 3):
         source.append(numbered(number))
-        source.publish(captured := source.capture())
-        source.consume(captured)
+        source.publish(source.capture())
+        copy_progress(source.store, source.lake, TARGET, EDGE.consumer)
     return source
 
 
@@ -66,7 +66,7 @@ def test_after_a_rewind_a_run_reads_again_up_to_the_old_watermark_and_the_next_r
     source.append(numbered(4))
     rewind(source, 0)
     captured = source.capture()
-    assert (captured.capture.mode, captured.capture.number) == (Mode.INCREMENTAL, 5)
+    assert captured.capture.mode is Mode.INCREMENTAL
     assert holds(source, captured, 2, 3)
     source.consume(captured)
     assert holds(source, source.capture(), 4)
@@ -109,7 +109,6 @@ def test_a_stamp_from_before_a_reset_is_not_mistaken_for_a_new_publication(sourc
     administrator(source).reset(EDGE, who="me", why="test")
     assert source.capture().capture.mode is Mode.FULL
     assert source.state.committed is None
-    assert source.state.number == 4
 
 
 def test_a_full_run_ends_a_rewind(source: Source) -> None:
@@ -157,49 +156,73 @@ def test_a_rewind_whose_end_snapshot_is_expired_raises_an_error_and_leaves_nothi
     assert holds(source, source.capture(asked_for=Mode.FULL), 1, 2, 3, 4)
 
 
-def test_a_rewind_does_not_hide_that_the_target_was_rolled_back(source: Source) -> None:
+def test_a_rewind_is_planned_from_what_a_target_that_was_rolled_back_contains(source: Source) -> None:
+    target = source.lake.client.load_table(TARGET)
+    target.manage_snapshots().rollback_to_snapshot(target.history()[1].snapshot_id).commit()
+    with pytest.raises(RewindError, match="isn't older than"):
+        plan(source, 1)
+    rewind(source, 0)
+    captured = source.capture()
+    assert holds(source, captured, 2)
+    source.publish(captured)
+    assert holds(source, source.capture(), 3)
+
+
+def test_a_rewind_of_what_was_published_before_a_rollback_reads_nothing_twice(source: Source) -> None:
+    """The rollback had taken back more than the rewind: the next run goes on from there."""
+    rewind(source, 1)
     target = source.lake.client.load_table(TARGET)
     target.manage_snapshots().rollback_to_snapshot(target.history()[0].snapshot_id).commit()
-    with pytest.raises(TargetChangedError, match="rolled back"):
-        plan(source, 0)
-    administrator(source).reset(EDGE, who="me", why="the table was rolled back")
-    assert source.capture().capture.mode is Mode.FULL
+    captured = source.capture()
+    source.publish(captured)
+    read = source.scan(captured.capture.icdc_table) + source.scan(source.capture().capture.icdc_table)
+    assert read == source.expected(numbered(2, 3))
 
 
-def test_interventions_are_recorded_with_who_why_and_what_and_old_ones_are_dropped(source: Source) -> None:
+def test_what_persons_ask_for_is_recorded_with_who_why_and_what_and_old_requests_are_dropped(source: Source) -> None:
     end = source.state.committed
     rewind(source, 0)
-    (done,) = source.state.interventions
-    assert (done.kind, done.who, done.why, done.number) == ("rewind", "me", "test", 4)
+    (done,) = requested(source).requests
+    assert (done.kind, done.who, done.why) == (RequestKind.REWIND, "me", "test")
     assert done.after
     assert (done.before, done.after.snapshot_id) == (end, snapshot(source, 0))
     for number in range(20):
         administrator(source).reset(EDGE, who="me", why=f"number {number}")
-    assert [each.why for each in source.state.interventions] == [f"number {n}" for n in range(15, 20)]
-    assert len(encode(source.state)) < 5000
+    kept = requested(source).requests
+    assert [each.why for each in kept] == [f"number {n}" for n in range(15, 20)]
+    assert [each.id for each in kept] == sorted({each.id for each in kept})
+    assert len(requests_text(kept)) < 5000
 
 
-class Damaged(MemoryEdgeStore):
-    """A store in which someone else has overwritten the edge's value."""
-
-    def __init__(self, source: Source) -> None:
-        super().__init__()
-        self.set(source.state)
-        self._values[EDGE.id] = "{}"
+def requested(source: Source) -> Cursor:
+    return source.store.get(EDGE.consumer)
 
 
-def test_an_unreadable_state_is_rebuilt_by_a_full_run_or_a_reset(source: Source) -> None:
-    damaged = Damaged(source)
-    source.store = damaged
-    with pytest.raises(StateUnreadableError, match="dagster_ips/mode=full") as raised:
+class Damaged(MemoryCursors):
+    """Cursors in which someone else has overwritten a value of the asset's."""
+
+    def __init__(self, of: MemoryCursors, part: str) -> None:
+        self._texts = {**of._texts, (EDGE.consumer, part): "{}"}
+
+
+def test_a_damaged_copy_changes_nothing(source: Source) -> None:
+    source.append(numbered(4))
+    source.store = Damaged(source.store, "copy")
+    assert holds(source, source.capture(), 4)
+
+
+@pytest.mark.parametrize("part", ["asked", "job"])
+def test_an_unreadable_cursor_is_reported_and_rebuilt_by_a_reset(source: Source, part: str) -> None:
+    source.store = Damaged(source.store, part)
+    with pytest.raises(StateUnreadableError):
         source.capture()
-    status = Inspector(source.lake, source.store, TARGET).status(EDGE.consumer, TRACKED)
-    assert (status.problem, status.pending) == (str(raised.value), None)
-    assert holds(source, source.capture(asked_for=Mode.FULL), 1, 2, 3)
-    source.store = Damaged(source)
     administrator(source).reset(EDGE, who="me", why="damaged")
-    assert (source.state.committed, source.state.number) == (None, 4)
-    assert source.capture().capture.mode is Mode.FULL
+    assert source.state.committed is None
+    captured = source.capture()
+    assert captured.capture.mode is Mode.FULL
+    source.publish(captured)
+    source.append(numbered(4))
+    assert holds(source, source.capture(), 4)
 
 
 @pytest.mark.parametrize("is_stamped", [False, True])
@@ -207,14 +230,42 @@ def test_a_job_that_wrote_one_part_of_a_first_read_can_commit_it(tmp_path: Path,
     source = Source(tmp_path, "day")
     source.append(numbered(1, 2))
     part = source.capture(limits=Limits(max_files=1, cuts_files=True))
+    progress = part.advance.progress(part.advance.base, made={}, lookups={})
+    source.store.set_job(EDGE.consumer, Job((part.capture,), progress))
     if is_stamped:
         source.publish(part)
     administrator(source).commit(EDGE.consumer, [EDGE.upstream], "run")
-    assert source.state.in_flight is None
+    assert source.store.get(EDGE.consumer).job is None
     assert source.state.file_set
     assert source.state.file_set.taken == 1
     read = [source.scan(each.capture.icdc_table) for each in (part, source.capture())]
     assert read[0] + read[1] == source.expected(source.rows)
+    with pytest.raises(CaptureNotInFlightError, match="nothing is in flight"):
+        administrator(source).commit(EDGE.consumer, [EDGE.upstream], "run")
+
+
+def test_what_a_job_reported_to_have_written_is_read_again_once_its_target_is_rolled_back(source: Source) -> None:
+    """Nothing but the report says what the job wrote, and the report is of rows that are gone."""
+    source.append(numbered(4))
+    target = source.lake.client.load_table(TARGET)
+    for _ in range(2):
+        target.append(target.scan(limit=0).to_arrow())
+    source.consume(source.capture())
+    assert source.capture().files.changes.is_empty
+    target.refresh().manage_snapshots().rollback_to_snapshot(target.history()[-2].snapshot_id).commit()
+    again = source.capture()
+    assert source.scan(again.capture.icdc_table) == source.expected(numbered(4))
+
+
+def test_a_job_that_reports_after_a_reset_does_not_undo_it(source: Source) -> None:
+    source.append(numbered(4))
+    late = source.capture()
+    progress = late.advance.progress(late.advance.base, made={}, lookups={})
+    source.store.set_job(EDGE.consumer, Job((late.capture,), progress))
+    administrator(source).reset(EDGE, who="me", why="wrong rows")
+    with pytest.raises(CaptureNotInFlightError, match="me did a reset since"):
+        administrator(source).commit(EDGE.consumer, [EDGE.upstream], "run")
+    assert source.capture().capture.mode is Mode.FULL
 
 
 def test_a_commit_before_any_capture_says_that_there_is_none(tmp_path: Path) -> None:

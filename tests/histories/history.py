@@ -7,13 +7,14 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
+from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
     IpsError,
     SourceColumnsChangedError,
@@ -26,6 +27,8 @@ from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.progress.cursor import Request, RequestKind, known_progress, state_of
+from dagster_ips.progress.table_progress import table_progress
 from dagster_ips.run_view import RunView
 from tests.histories.checks import Truth, WrongCaptureError, check_frames, check_range, frames, narrow_frames, ranged
 from tests.histories.handmade import manifests_of
@@ -34,7 +37,7 @@ from tests.histories.table import PLAIN, HistoryTable, NotNow, Shape, path_of
 from tests.histories.targets import ENDS, Target
 from tests.histories.time_travel import TimeTravel, collect_json
 from tests.support.lake import Lake
-from tests.support.memory_store import MemoryEdgeStore
+from tests.support.memory_store import MemoryCursors, consume
 
 UPSTREAM = "history"
 ICDC = "ips"
@@ -104,7 +107,8 @@ class History:
         self.coverage = coverage or Coverage()
         self.table = HistoryTable(lake, shape, watermarks=self._watermarks)
         self.time_travel = TimeTravel(self.table)
-        self.store = MemoryEdgeStore()
+        self.store = MemoryCursors()
+        self._asked = 0
         self.capturer = Capturer(lake.catalog, self.store)
         self.has_failed = False
         self.targets: dict[str, Target] = {}
@@ -160,13 +164,14 @@ class History:
         first, *others = sorted(CONSUMERS, key=lambda consumer: consumer in self.targets)
         self.capture(first)
         self.steps[-1] = Step("capture_by_all")
-        captured = self._state(first).committed
+        captured = self.store.get(first).copy
+        assert captured is not None
         for consumer in others:
             if consumer in self.targets:
                 self.capture(consumer)
                 self.steps.pop()
                 continue
-            self.store.set(replace(self._state(consumer), committed=captured, number=1))
+            self.store.set_copy(consumer, captured)
             self._names_read[consumer] = self.table.field_ids()
             self._since[consumer].clear()
 
@@ -209,7 +214,7 @@ class History:
         if mode not in allowed.modes:
             raise WrongCaptureError("a history that can't be followed isn't", mode, allowed)
         truth = self._check(captured, state)
-        if consume and not self._consume(captured, truth, target):
+        if consume and not self._consumed(captured, truth, target):
             mode = None
         elif consume:
             self._names_read[consumer] = self.table.field_ids()
@@ -219,15 +224,17 @@ class History:
             return self._capture(consumer, Mode.FULL, consume=True)
         return mode
 
-    def _consume(self, captured: CapturedInput, truth: Truth, target: Target | None) -> bool:
+    def _consumed(self, captured: CapturedInput, truth: Truth, target: Target | None) -> bool:
         """Write the consumer's target, if it has one, and commit; returns whether the capture was consumed."""
-        state = self.store.get(captured.capture.edge)
         if target is None:
-            self.store.set(state.with_committed(captured.capture, None))
+            consume(self.store, self.lake.catalog, TARGET, [captured])
             return True
         ended = target.publish(captured, self.store, truth)
         self.coverage.targets[target.kind_name, self.table.version, ended] += 1
-        is_consumed = self.store.get(captured.capture.edge).number == captured.capture.number
+        now, to = self._state(captured.capture.edge.consumer), captured.capture.to_inclusive
+        is_consumed = now.has_begun and _id(now.committed) == _id(to)
+        if ended not in ENDS and captured.capture.mode is Mode.INCREMENTAL and captured.files.changes.is_empty:
+            is_consumed = False  # It was consumed before.
         _require("what was published is consumed, and only that", is_consumed, ended in ENDS)
         return is_consumed
 
@@ -242,8 +249,9 @@ class History:
         except NotNow:
             target.drop()
             del self.targets[consumer]
-        state = self._state(consumer)
-        self.store.set(replace(state, committed=None, target=None, voided=state.number))
+        self._asked += 1
+        reset = Request(self._asked, RequestKind.RESET, UPSTREAM, "a test", "other columns", None, None)
+        self.store.set_requests(consumer, (reset,))
         return self.targets.get(consumer)
 
     def _captured(self, consumer: str, asked_for: Mode | None, target: Target | None) -> CapturedInput:
@@ -296,7 +304,7 @@ class History:
         if asked_for is Mode.FULL:
             return Allowed(frozenset({Mode.FULL}))
         if state.committed is None:  # If the table had no snapshot yet, everything is consumed, and later rows are new.
-            return Allowed(frozenset({Mode.INCREMENTAL if state.number > state.voided else Mode.FULL}))
+            return Allowed(frozenset({Mode.INCREMENTAL if state.consumed_nothing else Mode.FULL}))
         raw = self.table.raw
         if state.committed.table_uuid != raw["table-uuid"]:
             if policies.on_expired is OnExpired.FULL:
@@ -341,7 +349,10 @@ class History:
     # The consumers' state
 
     def _state(self, consumer: str) -> EdgeState:
-        return self.store.get(Edge(consumer, UPSTREAM))
+        name = self.targets[consumer].name if consumer in self.targets else TARGET
+        target, cursor = self.lake.catalog.find(name), self.store.get(consumer)
+        found = table_progress(target, asset=consumer, storage=self.lake.catalog.storage)
+        return state_of(Edge(consumer, UPSTREAM), known_progress(found, cursor, target), cursor)
 
     def _watermarks(self) -> Sequence[int]:
         found = (_snapshot(self._state(consumer)) for consumer in CONSUMERS)
@@ -362,7 +373,11 @@ class History:
 
 
 def _snapshot(state: EdgeState) -> int | None:
-    return state.committed.snapshot_id if state.committed else None
+    return _id(state.committed)
+
+
+def _id(mark: Watermark | None) -> int | None:
+    return mark.snapshot_id if mark is not None else None
 
 
 def _require(promise: str, found: object, expected: object) -> None:

@@ -24,9 +24,10 @@ from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.exactly_once.publish.result_publication import AssetTable, publish_result
 from dagster_ips.exactly_once.publish.result_writer import Result
+from dagster_ips.iceberg.stamps import owner_properties
+from dagster_ips.progress.cursor import Cursors
 from dagster_ips.run_view import RunView
 from dagster_ips.spark.targets import TableDescription
-from dagster_ips.state.store import EdgeStore
 from dagster_ips.view import IcdcView
 from tests.histories.checks import Truth, WrongCaptureError
 from tests.histories.table import Field, HistoryTable, NotNow, path_of
@@ -339,13 +340,13 @@ class Target:
             self.source.lake.catalog.client.drop_table(self.name)
             shutil.rmtree(path_of(folder))
 
-    def publish(self, captured: CapturedInput, store: EdgeStore, truth: Truth) -> str:
+    def publish(self, captured: CapturedInput, store: Cursors, truth: Truth) -> str:
         """Run the asset and check its table; returns how that ended: one of ENDS, or an error's name.
 
         Raises:
             WrongCaptureError: the table differs from a recompute, or a run was refused wrongly or left traces.
         """
-        before, state = self._refs(), store.get(captured.capture.edge)
+        before, state = self._refs(), store.get(self.consumer)
         lake = self.source.lake
         view = RunView(captured, lake.session, "lake", storage=lake.catalog.storage, weighs_live_rows=True)
         try:
@@ -354,7 +355,7 @@ class Target:
             change = self._change(truth)
             if not isinstance(error, self.kind.refuses(change)):
                 raise WrongCaptureError("a target that can follow does", repr(error), change) from error
-            if self._refs() != before or store.get(captured.capture.edge) != state:
+            if self._refs() != before or store.get(self.consumer) != state:
                 raise WrongCaptureError(
                     "a refusal publishes nothing and consumes nothing", self._refs(), before
                 ) from error
@@ -367,15 +368,17 @@ class Target:
         self._check(expected)
         return captured.capture.mode.value if wrote else NOTHING
 
-    def _write(self, view: RunView, captured: CapturedInput, store: EdgeStore) -> bool:
+    def _write(self, view: RunView, captured: CapturedInput, store: Cursors) -> bool:
         """Write as ``IcdcIOManager`` does; returns whether something was published."""
         lake = self.source.lake
         frame, write_mode = self.kind.write(view, self.names)
         columns = tuple(_columns(self.names, self.kind.partition_by))
-        layout = TableDescription(columns, properties={"format-version": str(self.source.version)})
+        layout = TableDescription(columns, properties={"format-version": str(max(2, self.source.version))})
         table = AssetTable(self.consumer, self.name, layout, write_mode, code=None, declared=None)
         result = Result(frame, write_mode, view.mode, [view.change])
-        publisher = Publisher(lake.catalog, store, lake.session, captured.capture.run_id)
+        owner = owner_properties(self.consumer, None)
+        run, advance = captured.capture.run_id, captured.advance
+        publisher = Publisher(lake.catalog, store, lake.session, run, owner, advance=advance)
         return bool(publish_result(publisher, table, result, [captured.capture], looked_up={}).snapshots)
 
     def _check(self, expected: Rows) -> None:

@@ -42,8 +42,10 @@ from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.stamps import stamp_properties
-from tests.support.memory_store import MemoryEdgeStore
+from dagster_ips.progress.advance import Standing
+from dagster_ips.progress.cursor import state_of
+from tests.support.memory_store import MemoryCursors, consume
+from tests.support.publishing import known_of, publish
 
 TABLE = "media.playback"
 TARGET = "media.daily"
@@ -91,7 +93,7 @@ class Source:
     def __init__(self, folder: Path, spec: str = "none", **properties: str) -> None:
         self.folder = folder
         self.lake = LakeCatalog.embedded("lake", folder)
-        self.store = MemoryEdgeStore()
+        self.store = MemoryCursors()
         self.lake.create_namespace("media")
         self.lake.client.create_table(TARGET, SCHEMA)
         self.create(spec, **properties)
@@ -148,13 +150,12 @@ class Source:
         return captured
 
     def publish(self, captured: CapturedInput) -> None:
-        """What a run does before it commits, here by PyIceberg: rows and stamp in one commit of the target."""
+        """What a run does until its rows and progress are the target's; the cursor doesn't say so yet."""
         rows = self.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
-        stamp = stamp_properties((captured.capture,), attempt="attempt", run_id="run")
-        self.lake.client.load_table(TARGET).append(rows, snapshot_properties=stamp)
+        assert publish(self.store, self.lake, TARGET, [captured], rows, copies=False) is Standing.MAY_PUBLISH
 
     def consume(self, captured: CapturedInput) -> None:
-        self.store.set(self.state.with_committed(captured.capture, None))
+        consume(self.store, self.lake, TARGET, [captured])
 
     def capture_and_consume(self) -> CapturedInput:
         captured = self.capture()
@@ -163,7 +164,8 @@ class Source:
 
     @property
     def state(self) -> EdgeState:
-        return self.store.get(EDGE)
+        known = known_of(self.store, self.lake, TARGET, EDGE.consumer)
+        return state_of(EDGE, known, self.store.get(EDGE.consumer))
 
     def files(self) -> dict[Path, bytes]:
         """Every file of the source's own folder."""

@@ -55,7 +55,7 @@ from dagster_ips.iceberg.file_spans import span
 from dagster_ips.iceberg.metadata import TableMetadata
 from tests.iceberg.sources import TABLE, TARGET, Source, numbered
 from tests.iceberg.test_appended_histories import check_range
-from tests.support.memory_store import MemoryEdgeStore
+from tests.support.memory_store import MemoryCursors
 
 JANUARY_3, JANUARY_5 = dt.date(2026, 1, 3), dt.date(2026, 1, 5)
 
@@ -173,7 +173,7 @@ def test_a_range_over_an_unknown_column_is_refused_before_anything_is_captured(t
     source.append(numbered(1))
     with pytest.raises(UnknownColumnError, match=rf"{TABLE} has no column 'nowhere'; it has number, day"):
         source.capture("nowhere")
-    assert source.state.in_flight is None
+    assert source.store.get("daily").job is None
 
 
 days = st.dates(dt.date(1, 1, 1), dt.date(9999, 12, 31))
@@ -224,7 +224,7 @@ class EveryType:
 
     def capture(self, *ranges: str) -> CapturedInput:
         tracked = TrackedInput("playback", TABLE, ranges)
-        capturer = Capturer(self.lake, MemoryEdgeStore())
+        capturer = Capturer(self.lake, MemoryCursors())
         (captured,) = capturer.capture(CaptureRequest("daily", [tracked], target=TARGET), run_id="run")
         return captured
 

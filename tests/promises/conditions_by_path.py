@@ -29,7 +29,7 @@ from dagster_ips.local_spark.connect_server import stop_connect_server
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.merge import merge_rows
-from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions
+from dagster_ips.spark.writes.overwrite import KeysToReplace, replace_partitions
 from dagster_ips.spark.writes.overwrite_where import replace_where
 from dagster_ips.spark.writes.remove import remove_rows
 from tests.histories.history import quicken
@@ -267,7 +267,7 @@ class ConditionsByPath:
             case "merge":
                 merge_rows(change, branch, on=on, latest_by=None, keeps_newer=False, gone=[], partition_columns=columns)
             case "partitions":
-                changed = [ChangedKeys(columns, change.select(column).distinct())]
+                changed = [KeysToReplace(columns, change.select(column).distinct())]
                 replace_partitions(change, branch, columns=columns, changed=changed, upstream="up")
 
     @staticmethod

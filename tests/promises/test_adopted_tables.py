@@ -19,7 +19,7 @@ FULL = {"dagster_ips/mode": "full"}
 
 
 @dg.asset(
-    partitions_def=dg.DailyPartitionsDefinition(start_date=key(2)),
+    partitions_def=dg.DailyPartitionsDefinition(start_date=key(2), end_date=key(4)),
     ins={"playback": ips.incremental(on_unmapped="ignore")},
     metadata=ips.append(remove_on=["event_date", "event_id"])
     | ips.table("media.adopted", partition_by=["event_date"])

@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import AuditError, DeclarationError
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Lake, events
 from tests.support.pipeline import daily, expected_daily, pipeline
+from tests.support.progress import copied_state
 
 FEW = 8
 SEEN: list[int] = []
@@ -84,7 +84,7 @@ def test_rows_that_fail_an_audit_are_neither_published_nor_consumed_and_show_as_
     assert run(lake, instance, few_rows, no_long_plays, with_checks=with_checks).success
     assert SEEN == [5], "the check of the same run reads the table once more"
     assert newest(instance, few_rows).passed
-    before, commits = CursorStore(instance).get(Edge("daily", "playback")), lake.commits("media.daily")
+    before, commits = copied_state(instance, Edge("daily", "playback")), lake.commits("media.daily")
 
     lake.append(events(range(5, 9)))
     result = run(lake, instance, few_rows, no_long_plays, with_checks=with_checks)
@@ -93,7 +93,7 @@ def test_rows_that_fail_an_audit_are_neither_published_nor_consumed_and_show_as_
     assert "few_rows (counted; rows: 9)" in failure_of(result)
     assert lake.rows("media.daily") == expected_daily(rows)
     assert (lake.commits("media.daily"), lake.branches("media.daily")) == (commits, {"main"})
-    after = CursorStore(instance).get(Edge("daily", "playback"))
+    after = copied_state(instance, Edge("daily", "playback"))
     assert (after.committed, after.number) == (before.committed, before.number)
     found = newest(instance, few_rows)
     assert (found.passed, found.blocking, found.metadata["rows"].value) == (False, True, 9)
@@ -157,7 +157,7 @@ def test_own_statements_are_audited_as_a_whole(lake: Lake, instance: dg.DagsterI
     result = run(lake, instance, no_negative_ids, asset=ids)
     assert "no_negative_ids" in failure_of(result)
     assert lake.catalog.find("media.ids") is None
-    assert CursorStore(instance).get(Edge("ids", "playback")).committed is None
+    assert copied_state(instance, Edge("ids", "playback")).committed is None
     assert not newest(instance, no_negative_ids).passed
 
 

@@ -33,21 +33,20 @@ from dagster_ips.errors import (
     RemovedRowsError,
     SourceRecreatedError,
     SourceRolledBackError,
-    TargetChangedError,
     UnknownColumnError,
     UnknownTableError,
     UnreadableColumnError,
 )
 from dagster_ips.orchestration.declare.declarations import write_mode_of
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.io_manager import returned
 from tests.support.lake import BY_DATE, SCHEMA, Lake, events
 from tests.support.pipeline import daily, expected_daily, materialize, pipeline
+from tests.support.progress import copied_state
 from tests.support.variants import mostly_slow
 
 
 def state_of(instance: dg.DagsterInstance, consumer: str) -> EdgeState:
-    return CursorStore(instance).get(Edge(consumer, "playback"))
+    return copied_state(instance, Edge(consumer, "playback"))
 
 
 def cause_of(raised: pytest.ExceptionInfo[BaseException]) -> IpsError:
@@ -220,7 +219,9 @@ def test_a_source_rolled_back_behind_the_watermark_fails_the_run(lake: Lake, ins
     assert "rolled back" in str(fails(lake, instance, "daily", SourceRolledBackError))
 
 
-def test_a_target_that_someone_rolled_back_is_not_written_to(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_target_that_someone_rolled_back_goes_on_from_what_it_contains_and_the_run_says_so(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     lake.create_playback(events(range(3)))
     definitions = pipeline(lake.folder, lake.spark_folder)
     materialize(definitions, instance, "daily")
@@ -229,7 +230,11 @@ def test_a_target_that_someone_rolled_back_is_not_written_to(lake: Lake, instanc
     materialize(definitions, instance, "daily")
     lake.sql(f"CALL lake.system.rollback_to_snapshot('media.daily', {first})")
     lake.append(events(range(6, 9)))
-    fails(lake, instance, "daily", TargetChangedError)
+    result = materialize(definitions, instance, "daily")
+    (event,) = result.get_asset_materialization_events()
+    said = str(event.materialization.metadata["summary"].value)
+    assert "rolled the table back** from publication 2 to 1" in said
+    assert lake.rows("media.daily") == expected_daily(events(range(9)))
 
 
 def test_a_dropped_target_is_rebuilt(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -20,6 +20,8 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError, UnfollowedChangeError
 from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.progress.cursor import Copy
+from dagster_ips.progress.progress import Progress
 from tests.support.kinds import run_killed
 from tests.support.lake import Event, Lake, events
 from tests.support.pipeline import (
@@ -31,6 +33,7 @@ from tests.support.pipeline import (
     pipeline,
     with_every_asset,
 )
+from tests.support.progress import copied_state
 
 BEFORE_PUBLISH = f"after:{Effect.WRITE_BRANCH}"
 BEFORE_COMMIT = f"after:{Effect.PUBLISH}"
@@ -84,7 +87,7 @@ def run_to_the_end(
     shown = []
     for _ in range(MOST_RUNS):
         source = lake.catalog.load("media.playback", asset="test")
-        state = CursorStore(instance).get(Edge(name, "playback"))
+        state = copied_state(instance, Edge(name, "playback"))
         if not is_pending(state, table_uuid=source.uuid, ancestry=source.ancestry()):
             return shown
         shown.append(run(definitions, instance, name))
@@ -172,26 +175,18 @@ def test_a_run_killed_between_bites_duplicates_no_row_and_loses_none(
     run_to_the_end(definitions, instance, lake, name)
 
     check(lake, name)
-    state = CursorStore(instance).get(Edge(name, "playback"))
-    assert (state.file_set, state.in_flight) == (None, None)
+    state = copied_state(instance, Edge(name, "playback"))
+    assert state.file_set is None
 
 
-def test_a_cursor_lost_between_bites_is_rebuilt_from_the_tables_own_stamps(
-    lake: Lake, instance: dg.DagsterInstance
-) -> None:
+def test_a_cursor_lost_between_bites_changes_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
     definitions = pipeline(lake.folder, lake.spark_folder, daily_in_bites)
     lake.create_playback(days(5))
     materialize(definitions, instance, "daily_in_bites")
-    forget(instance, Edge("daily_in_bites", "playback"))
+    CursorStore(instance).set_copy("daily_in_bites", Copy(Progress()))
     shown = run_to_the_end(definitions, instance, lake, "daily_in_bites")
     check(lake, "daily_in_bites")
     assert [run["playback: bite"] for run in shown] == ["files 3 to 4 of 5", "files 5 to 5 of 5"]
-
-
-def forget(instance: dg.DagsterInstance, edge: Edge) -> None:
-    storage = instance.daemon_cursor_storage
-    assert storage
-    storage.set_cursor_values({f"dagster_ips:edge:{edge.id}": ""})
 
 
 def test_an_input_that_is_only_joined_may_be_read_in_bites(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -11,11 +11,11 @@ import pytest
 from dagster_ips.core import retry
 from dagster_ips.core.cascade import short
 from dagster_ips.core.edge import Edge
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.cascade_tag import CASCADE_TAG
 from tests.support.daemon import Daemon
 from tests.support.lake import Lake, events
 from tests.support.pipeline import expected_agg, materialize, pipeline
+from tests.support.progress import copied_state
 from tests.support.ticks import tick
 
 AGG = Edge("agg", "daily")
@@ -52,14 +52,14 @@ def test_a_stage_after_a_failed_one_consumes_nothing_and_is_requested_again_with
     definitions = pipeline(lake.folder, lake.spark_folder)
     lake.create_playback(events(range(6)))
     materialize(definitions, instance, "daily", "agg")
-    before = CursorStore(instance).get(AGG)
+    before = copied_state(instance, AGG)
     lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3")  # daily is an append and refuses removed rows
     both, cursor = requested(definitions, instance, None)
     assert both == [{"daily", "agg"}]
     job = definitions.resolve_implicit_global_asset_job_def()
     selection = [dg.AssetKey("daily"), dg.AssetKey("agg")]
     assert not job.execute_in_process(instance=instance, asset_selection=selection, raise_on_error=False).success
-    assert CursorStore(instance).get(AGG) == before
+    assert copied_state(instance, AGG) == before
 
     nothing, cursor = requested(definitions, instance, cursor)
     assert nothing == []

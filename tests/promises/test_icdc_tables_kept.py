@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import RetentionError
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Lake, events
 from tests.support.lake_definitions import manager_on
 from tests.support.pipeline import daily, expected_agg, expected_daily, materialize, pipeline
+from tests.support.progress import copied_state
 
 
 def icdc_tables(lake: Lake) -> list[str]:
@@ -63,5 +63,5 @@ def test_settings_that_would_keep_nothing_are_refused_before_anything_is_capture
     with pytest.raises(Exception) as raised:  # noqa: PT011  # Dagster wraps the error
         materialize(definitions, instance, "daily")
     assert isinstance(raised.value.__cause__, RetentionError)
-    assert CursorStore(instance).get(Edge("daily", "playback")).in_flight is None
+    assert copied_state(instance, Edge("daily", "playback")).committed is None
     assert not (tmp_path / "spark").exists()

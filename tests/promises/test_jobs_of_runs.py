@@ -43,7 +43,7 @@ LATE_AND_NEW = {
 NEW_DAY = {
     "append": ["append_rows"],
     "append_once": ["_touched", "append_rows"],
-    "append_of_days": ["overwrite_matching"],
+    "append_of_days": ["append_rows"],
     "merge_groups": ["_survey", "merge_rows"],
     "merge_rows": ["_survey", "merge_rows"],
     "merge_latest": ["_survey", "merge_rows"],

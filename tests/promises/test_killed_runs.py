@@ -11,11 +11,11 @@ from dagster_ips.core.edge import Edge
 from dagster_ips.exactly_once import effects
 from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support import partitioned
 from tests.support.kinds import run_killed
 from tests.support.lake import Lake, events
 from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
+from tests.support.progress import copied_state, state_in
 from tests.support.ticks import requested, told
 from tests.support.variants import mostly_slow
 
@@ -45,11 +45,10 @@ def run_killed_and_again(lake: Lake, instance: dg.DagsterInstance, asset: str, k
     everything = rows + late + later
     assert lake.rows("media.daily") == expected_daily(everything)
     assert lake.rows("media.agg") == expected_agg(everything)
-    state = CursorStore(instance).get(Edge(asset, UPSTREAM[asset]))
+    state = state_in(lake.catalog, f"media.{asset}", Edge(asset, UPSTREAM[asset]))
     head = lake.catalog.load(f"media.{UPSTREAM[asset]}", asset="test").head_snapshot_id()
     assert state.committed is not None
     assert state.committed.snapshot_id == head
-    assert state.in_flight is None
 
 
 @pytest.mark.parametrize(
@@ -106,16 +105,16 @@ def test_a_publication_whose_answer_is_lost_is_found_in_the_table_itself(
     lake.append(more)
     materialize(definitions, instance, "daily")
     assert lake.rows("media.daily") == expected_daily(rows + more)
-    state = CursorStore(instance).get(Edge("daily", "playback"))
-    assert (state.number, state.in_flight) == (2, None)
+    state = copied_state(instance, Edge("daily", "playback"))
+    assert state.number == 2
 
 
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """In this context, each run ends as soon as it has stored what it consumed, before Dagster records its result."""
+    """In this context, each run ends as soon as it has copied what it consumed, before Dagster records its result."""
 
     def end(now: Effect, when: str) -> None:
-        if (now, when) == (Effect.COMMIT, "after"):
+        if (now, when) == (Effect.COPY_PROGRESS, "after"):
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -150,7 +149,7 @@ def test_readers_with_conditions_of_dagsters_follow_what_a_run_published_before_
     more = events(range(9, 12))
     lake.append(more)
 
-    run_killed(instance.root_directory, lake, "daily", at=f"after:{Effect.COMMIT}", of=pipeline)
+    run_killed(instance.root_directory, lake, "daily", at=f"after:{Effect.COPY_PROGRESS}", of=pipeline)
     (run,) = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
     assert unreported(made, instance, cursor) == []  # As far as Dagster knows, it is still at work.
     instance.report_run_failed(run)

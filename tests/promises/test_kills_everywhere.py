@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 
 AT_ONCE = 3
 OF_TWO_TABLES = [kind for kind in KINDS if len(kind.names) > 1]
-NOT_IN_THESE_RUNS = (Effect.CREATE_TARGET, Effect.ORDER_TARGET, Effect.ALTER_TARGET)
-IN_DAGSTERS_DATABASE = (Effect.RECORD_CAPTURE, Effect.COMMIT)
+NOT_IN_THESE_RUNS = (Effect.CREATE_TARGET, Effect.ORDER_TARGET, Effect.ALTER_TARGET, Effect.DROP_BRANCH)
+IN_DAGSTERS_DATABASE = (Effect.COPY_PROGRESS,)
 """What changes Dagster's database: at all other points it is as at one of the points around these."""
 
 

@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import UnmappedRowsError
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Lake
 from tests.support.lake_definitions import definitions_on
 from tests.support.partitioned import SENSOR, follow, run
+from tests.support.progress import copied_state
 
 HOURS = dg.HourlyPartitionsDefinition(start_date="2026-03-29-00:00", timezone="Europe/Berlin")
 REGIONS = dg.StaticPartitionsDefinition(["eu", "us", "it's"])
@@ -121,7 +121,7 @@ def test_a_row_of_no_partition_is_an_error_whatever_the_metadata_of_its_file_say
     with pytest.raises(UnmappedRowsError, match="asia"):
         run(pipeline(lake), instance, "by_region", "eu")
 
-    assert CursorStore(instance).get(Edge("by_region", "plays", "eu")).committed is None
+    assert copied_state(instance, Edge("by_region", "plays", "eu")).committed is None
 
 
 def test_rows_of_a_partition_not_yet_added_are_no_error_and_are_computed_once_it_is(

@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Lake, events
 from tests.support.lake_definitions import manager_on
 from tests.support.partitioned import SENSOR
 from tests.support.pipeline import agg, daily, expected_agg, expected_daily, materialize
+from tests.support.progress import copied_state
 from tests.support.ticks import requested, tick
 
 PLAYBACK = ips.iceberg_asset("playback", table="media.playback")
@@ -48,7 +48,7 @@ def run_with_checks(defs: dg.Definitions, instance: dg.DagsterInstance, *assets:
 
 def number(instance: dg.DagsterInstance, consumer: str, upstream: str) -> int:
     """The number of captures that the edge has consumed."""
-    return CursorStore(instance).get(Edge(consumer, upstream)).number
+    return copied_state(instance, Edge(consumer, upstream)).number
 
 
 @pytest.mark.slow

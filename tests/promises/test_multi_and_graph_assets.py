@@ -8,9 +8,9 @@ import pytest
 import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Lake, events
 from tests.support.pipeline import materialize, pipeline
+from tests.support.progress import copied_state
 
 ADD = "INSERT INTO {target} SELECT event_id FROM {added}"
 
@@ -20,7 +20,7 @@ def ids(lake: Lake, table: str) -> Counter[int]:
 
 
 def number(instance: dg.DagsterInstance, consumer: str) -> int:
-    return CursorStore(instance).get(Edge(consumer, "playback")).number
+    return copied_state(instance, Edge(consumer, "playback")).number
 
 
 @dg.op(ins={"before": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))

@@ -26,9 +26,9 @@ from dagster_ips.errors import (
     OutsideConditionError,
     UnknownColumnError,
 )
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import Lake, events
 from tests.support.pipeline import materialize, pipeline
+from tests.support.progress import copied_state
 from tests.support.variants import mostly_slow
 
 PLANS = ips.iceberg_asset("plans", table="media.plans")
@@ -275,7 +275,7 @@ def fails_at_once(lake: Lake, instance: dg.DagsterInstance, kind: type[IpsError]
 
 
 def state_of(instance: dg.DagsterInstance) -> tuple[object, int]:
-    state: EdgeState = CursorStore(instance).get(Edge("copy", "playback"))
+    state: EdgeState = copied_state(instance, Edge("copy", "playback"))
     return state.committed, state.number
 
 

@@ -12,11 +12,11 @@ import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.exactly_once.effects import Effect
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.spark.branches import Branch
 from tests.support.at_effect import at
 from tests.support.lake import SCHEMA, Lake, events
 from tests.support.pipeline import pipeline
+from tests.support.progress import copied_state
 from tests.support.variants import mostly_slow
 
 TABLE = "media.some"
@@ -93,12 +93,17 @@ GOOD_AND_REFUSED: dict[str, tuple[dg.AssetsDefinition, dg.AssetsDefinition]] = {
     ),
     "rows that tie": (
         written(ips.merge(on=["account"], latest_by="event_id"), "account", "event_id"),
-        written(ips.merge(on=["account"], latest_by="event_id"), "account", "1L AS event_id", "event_id AS more"),
+        written(ips.merge(on=["account"], latest_by="event_id"), "account", "100L AS event_id", "event_id AS more"),
     ),
     "rows outside the condition": (overwritten("seconds >= 0"), overwritten("seconds < 3", MORE)),
     "rows of other partitions": (
         written(ips.overwrite_partitions(), *ROWS, frame="scope", **BY_DAY),
-        written(ips.overwrite_partitions(), "event_id", "event_date + 1 AS event_date", "seconds", MORE, frame="scope"),
+        written(
+            ips.overwrite_partitions(),
+            *("event_id", "event_date + 1 AS event_date", "seconds", MORE),
+            frame="scope",
+            **BY_DAY,
+        ),
     ),
     "an error while rows are appended": (
         written(ips.append(remove_on=["event_id"]), *ROWS, **BY_DAY),
@@ -140,10 +145,10 @@ def run(lake: Lake, instance: dg.DagsterInstance, asset: dg.AssetsDefinition, *c
 def everything(lake: Lake, instance: dg.DagsterInstance) -> dict[str, Any]:
     """The tables, the ICDC tables, what is consumed, and all of the target's metadata that a reader goes by."""
     tables = {space: sorted(lake.catalog.client.list_tables(space)) for space in ("media", "ips")}
-    target, state = lake.catalog.find(TABLE), CursorStore(instance).get(Edge("some", "playback"))
+    target, state = lake.catalog.find(TABLE), copied_state(instance, Edge("some", "playback"))
     layout = (target.struct, target.current_schema_id, target.default_spec, target.properties) if target else None
     refs = target and (target.raw.get("refs"), target.head_snapshot_id(), target.raw.get("default-sort-order-id"))
-    return tables | {"layout": layout, "refs": refs, "state": (state.number, state.committed, state.in_flight)}
+    return tables | {"layout": layout, "refs": refs, "state": (state.number, state.committed)}
 
 
 @pytest.mark.parametrize("case", mostly_slow(GOOD_AND_REFUSED, quick=3))
@@ -274,7 +279,7 @@ def test_a_first_run_in_a_catalog_that_does_not_keep_branches_leaves_no_table(
 
     def created_on_main(branch: Branch, session: Any, *, head: Any) -> None:  # noqa: ANN401  # as create()
         create(branch, session, head=head)
-        branch.fast_forward(session, onto="main")
+        session.sql(f"CALL lake.system.fast_forward('{branch.table}', 'main', '{branch.name}')").collect()
         branch.drop(session)
 
     lake.create_playback(events(range(3)))

@@ -138,7 +138,7 @@ def test_several_tables_are_published_in_one_commit_or_not_at_all(rest_catalog: 
         return [lake.load(f"media.{name}", asset="test") for name in ("one", "two")]
 
     assert lake.commits_tables_together()
-    lake.fast_forward_together(found(), "staged")
+    lake.fast_forward_together(found(), "staged", pin="pin")
     done = found()
     assert [each.head_snapshot_id() for each in done] == [each.head_snapshot_id("staged") for each in done]
     assert [each.raw["refs"]["main"]["min-snapshots-to-keep"] for each in done] == [7, 7]
@@ -148,7 +148,7 @@ def test_several_tables_are_published_in_one_commit_or_not_at_all(rest_catalog: 
     read = found()
     tables[1].refresh().append(rows)
     with pytest.raises(CommitFailedException):
-        lake.fast_forward_together(read, "staged")
+        lake.fast_forward_together(read, "staged", pin="pin")
     with pytest.raises(CommitFailedException, match=r"main of media\.two isn't an ancestor of staged"):
-        lake.fast_forward_together(found(), "staged")
+        lake.fast_forward_together(found(), "staged", pin="pin")
     assert found()[0].head_snapshot_id() == done[0].head_snapshot_id()

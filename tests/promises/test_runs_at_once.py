@@ -55,11 +55,9 @@ def repeatable_job(lake: Lake) -> Any:  # noqa: ANN401  # Dagster has no public 
     ("instance", "at"),
     [
         (SQLITE, f"after:{Effect.REGISTER_ICDC_TABLE}"),
-        *((database, f"before:{Effect.RECORD_CAPTURE}") for database in (SQLITE, POSTGRES)),
         (SQLITE, f"after:{Effect.CREATE_BRANCH}"),
         (SQLITE, f"before:{Effect.PUBLISH}"),
-        *((database, f"before:{Effect.COMMIT}") for database in (SQLITE, POSTGRES)),
-        (SQLITE, f"before:{Effect.DROP_BRANCH}"),
+        *((database, f"before:{Effect.COPY_PROGRESS}") for database in (SQLITE, POSTGRES)),
     ],
     indirect=["instance"],
 )
@@ -105,10 +103,10 @@ def test_when_runs_are_launched_at_once_one_publishes_and_the_others_end_with_a_
 @pytest.mark.parametrize(
     "at",
     [
-        (Effect.RECORD_CAPTURE, "after"),
+        (Effect.REGISTER_ICDC_TABLE, "after"),
         (Effect.WRITE_BRANCH, "after"),
         (Effect.PUBLISH, "before"),
-        (Effect.COMMIT, "after"),
+        (Effect.PUBLISH, "after"),
     ],
     ids=str,
 )
@@ -119,7 +117,7 @@ def test_a_run_that_failed_is_repeated_from_where_it_failed(
     done: list[Effect] = []
 
     def fail(now: Effect, when: str) -> None:
-        if (now, when) == (Effect.DROP_BRANCH, "after"):
+        if (now, when) == (Effect.COPY_PROGRESS, "after"):
             done.append(now)
         if (now, when) == at and len(done) == 2:
             raise OSError

@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import faulthandler
-import json
 import os
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
 from multiprocessing import Process
 from pathlib import Path
 
@@ -22,13 +20,15 @@ import pytest
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.ownership import ATTEMPT
 from dagster_ips.exactly_once.effects import OF_RUNS
-from dagster_ips.iceberg.stamps import ATTEMPT, RUN, target_history
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.iceberg.stamps import RUN
+from dagster_ips.progress.table_progress import PROGRESS, progress_at
 from tests.support.daemon import Daemon
 from tests.support.kinds import start_run
 from tests.support.lake import Event, Lake, events
 from tests.support.pipeline import expected_agg, expected_daily, pipeline
+from tests.support.progress import copied_state
 
 pytestmark = pytest.mark.slow
 
@@ -105,40 +105,33 @@ class Soak:
     def is_up_to_date(self) -> bool:
         if self.instance.get_runs_count(UNFINISHED):
             return False
-        return all(committed == head and in_flight is None for committed, head, in_flight in self.states().values())
+        return all(committed == head for committed, head in self.states().values())
 
-    def states(self) -> dict[str, tuple[int | None, int | None, object]]:
-        """For each asset: the committed snapshot, its upstream's head, and the capture in flight."""
-        store, found = CursorStore(self.instance), {}
+    def states(self) -> dict[str, tuple[int | None, int | None]]:
+        """For each asset: the consumed snapshot and its upstream's head."""
+        found = {}
         for asset, edge in EDGES.items():
-            state, source = store.get(edge), self.lake.catalog.find(f"media.{edge.upstream}")
+            state, source = copied_state(self.instance, edge), self.lake.catalog.find(f"media.{edge.upstream}")
             committed = state.committed.snapshot_id if state.committed else None
-            found[asset] = (committed, source.head_snapshot_id() if source else None, state.in_flight)
+            found[asset] = (committed, source.head_snapshot_id() if source else None)
         return found
 
     def check(self) -> None:
         assert self.lake.rows("media.daily") == expected_daily(self.rows)
         assert self.lake.rows("media.agg") == expected_agg(self.rows)
         for asset, edge in EDGES.items():
-            self._check_stamps_and_cursor(asset, edge)
+            self._check_progress_and_copy(asset, edge)
             self._check_event_log(asset)
 
-    def _check_stamps_and_cursor(self, asset: str, edge: Edge) -> None:
-        """Stamps follow each other without a gap or an overlap, and the cursor contains the newest of them."""
+    def _check_progress_and_copy(self, asset: str, edge: Edge) -> None:
+        """Publications follow each other, and the copy is of the newest."""
         target = self.lake.catalog.load(f"media.{asset}", asset="test")
-        stamps: dict[str, tuple[int, object, object]] = {}
-        for snapshot in reversed(target.ancestry().snapshots):
-            if ATTEMPT in snapshot.summary:
-                stamp = json.loads(snapshot.summary[f"dagster-ips.edge.{edge.id}"])
-                stamps[snapshot.summary[ATTEMPT]] = (stamp["n"], stamp["from"], stamp["to"])
-        for (number, _, to), (next_number, start, _) in pairwise(stamps.values()):
-            assert number < next_number
-            assert start == to
-        newest, state = target_history(target, edge).newest, CursorStore(self.instance).get(edge)
-        assert newest is not None
-        assert state.target == newest.target
-        assert state.number >= newest.number
-        assert state.committed == newest.to_inclusive
+        found = [progress_at(target, each) for each in target.ancestry().snapshots if PROGRESS in each.summary]
+        numbers = [each.progress.number for each in found]
+        assert numbers == sorted(numbers, reverse=True)
+        state = copied_state(self.instance, edge)
+        assert state.target == found[0].mark
+        assert state.number == numbers[0]
 
     def _check_event_log(self, asset: str) -> None:
         """Each snapshot belongs to a known run, and is claimed by at most one materialization, which is of that run."""

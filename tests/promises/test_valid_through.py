@@ -14,11 +14,11 @@ import dagster_ips as ips
 from dagster_ips.core.edge import Edge
 from dagster_ips.errors import DeclarationError, UnknownColumnError
 from dagster_ips.iceberg.event_time import VALID_THROUGH
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import FIRST_DAY, Lake, events
 from tests.support.lake_definitions import manager_on
 from tests.support.partitioned import DAYS, SENSOR, day, day_agg, run, week
 from tests.support.pipeline import agg, daily, materialize
+from tests.support.progress import copied_state
 
 DAY = dt.timedelta(days=1)
 BY_DATE: dict[str, Any] = {"valid_through": "event_date"}
@@ -47,7 +47,7 @@ def stamped(lake: Lake, table: str) -> dt.datetime | None:
 
 def consumed_newest(lake: Lake, instance: dg.DagsterInstance, edge: Edge) -> dt.datetime:
     """The newest day among the rows that the edge has consumed, read by time travel."""
-    committed = CursorStore(instance).get(edge).committed
+    committed = copied_state(instance, edge).committed
     assert committed is not None
     query = f"SELECT max(event_date) FROM lake.media.{edge.upstream} VERSION AS OF {committed.snapshot_id}"
     newest: dt.date = lake.sql(query).collect()[0][0]
@@ -243,7 +243,7 @@ def test_an_unknown_valid_through_column_fails_the_run_and_consumes_nothing(
     defs = definitions(lake, daily, source={"valid_through": "evnt_date"})
     with pytest.raises(UnknownColumnError, match="evnt_date"):
         materialize(defs, instance, "daily")
-    assert CursorStore(instance).get(Edge("daily", "playback")).in_flight is None
+    assert copied_state(instance, Edge("daily", "playback")).committed is None
 
 
 @pytest.mark.slow

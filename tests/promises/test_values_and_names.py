@@ -30,7 +30,7 @@ from dagster_ips.run_view import RunView
 from dagster_ips.spark.targets import TableDescription, create_table
 from tests.support.lake import Lake
 from tests.support.lake_definitions import definitions_on
-from tests.support.memory_store import MemoryEdgeStore
+from tests.support.memory_store import MemoryCursors, consume
 from tests.support.pipeline import materialize
 from tests.support.variants import mostly_slow
 
@@ -51,7 +51,7 @@ class Consumer:
     ) -> None:
         self.lake, self.mode, self.take, self.target = lake, mode, take, f"media.{target}"
         self.description = TableDescription(partition_by)
-        self.store = MemoryEdgeStore()
+        self.store = MemoryCursors()
 
     def view(self) -> RunView:
         inputs = [TrackedInput("up", "media.up")]
@@ -61,16 +61,17 @@ class Consumer:
 
     def skip(self) -> None:
         """Consume the current rows without reading them."""
-        capture = self.view().captured.capture
-        self.store.set(self.store.get(capture.edge).with_committed(capture, None))
+        captured = self.view().captured
         create_table(self.lake.session, "lake", self.target, self.lake.sql("SELECT 1 AS one"), self.description)
+        consume(self.store, self.lake.catalog, self.target, [captured])
 
     def run(self) -> None:
         view = self.view()
         frame = self.take(view)
         create_table(self.lake.session, "lake", self.target, frame, self.description)
         result = Result(frame, self.mode, view.mode, [view.change])
-        publisher = Publisher(self.lake.catalog, self.store, self.lake.session, uuid.uuid4().hex)
+        advance = view.captured.advance
+        publisher = Publisher(self.lake.catalog, self.store, self.lake.session, uuid.uuid4().hex, advance=advance)
         publisher.publish(self.target, [view.captured.capture], result.write, consumer="out")
 
     def rows(self) -> list[tuple[object, ...]]:

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 import pytest
 from pyspark.sql import DataFrame
 
-from dagster_ips.core.edge import Edge
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.run_view import RunView
 from tests.support.lake import Lake
-from tests.support.memory_store import MemoryEdgeStore
+from tests.support.memory_store import MemoryCursors, consume
 
 TABLE = "lake.media.plays"
 BEFORE = "(1, 'x', 'a'), (2, 'x', 'b'), (3, 'y', 'a'), (4, NULL, 'c')"
@@ -25,15 +24,14 @@ def view_after(lake: Lake, statements: Sequence[str], *, partitioned_by: str) ->
     lake.sql(f"CREATE TABLE {TABLE} (id INT, day STRING, k STRING) USING iceberg PARTITIONED BY ({partitioned_by})")
     lake.sql("CREATE TABLE lake.media.target (x INT) USING iceberg")
     lake.sql(f"INSERT INTO {TABLE} VALUES {BEFORE}")
-    store = MemoryEdgeStore()
+    store = MemoryCursors()
 
     def captured() -> RunView:
         request = CaptureRequest("consumer", [TrackedInput("plays", "media.plays")], target="media.target")
         (found,) = Capturer(lake.catalog, store).capture(request, run_id="run")
         return RunView(found, lake.session, "lake", storage=lake.catalog.storage)
 
-    first = captured().captured.capture
-    store.set(store.get(Edge("consumer", "plays")).with_committed(first, None))
+    consume(store, lake.catalog, "media.target", [captured().captured])
     for statement in statements:
         lake.sql(statement.format(TABLE)).collect()
     return captured()

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from dagster_ips.core.edge import Edge
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.local_spark.connect_server import ConnectServer
 from dagster_ips.run_view import RunView
 from tests.support.lake import Lake
-from tests.support.memory_store import MemoryEdgeStore
+from tests.support.memory_store import MemoryCursors, consume
 from tests.support.spark_requests import watched
 
 ROWS = "(1, 1.5, 'a'), (1, 1.5, 'a'), (1, 1.5, 'a'), (2, NULL, 'b'), (3, double('NaN'), NULL), (4, -0.0, 'd')"
@@ -34,7 +33,7 @@ class Rewritten:
     """
 
     def __init__(self, lake: Lake, *statements: str) -> None:
-        self._lake, self._store = lake, MemoryEdgeStore()
+        self._lake, self._store = lake, MemoryCursors()
         lake.catalog.create_namespace("media")
         columns = "id BIGINT, v DOUBLE, s STRING"
         lake.sql(f"CREATE TABLE lake.media.values ({columns}) USING iceberg TBLPROPERTIES ({MERGE_ON_READ})")
@@ -42,7 +41,7 @@ class Rewritten:
         lake.sql(f"INSERT INTO lake.media.values SELECT /*+ COALESCE(1) */ * FROM VALUES {ROWS}, (9, 0.0, NULL)")
         lake.sql("DELETE FROM lake.media.values WHERE id = 9").collect()
         first = self._capture()
-        self._store.set(self._store.get(Edge("consumer", "values")).with_committed(first.capture, None))
+        consume(self._store, lake.catalog, "media.target", [first])
         for statement in statements or (f"INSERT OVERWRITE lake.media.values VALUES {OTHERS}",):
             lake.sql(statement).collect()
         self.view = RunView(self._capture(), lake.session, "lake", storage=lake.catalog.storage)

@@ -22,7 +22,7 @@ from dagster_ips.spark.frames import MOST_LITERALS, distinct_keys
 from dagster_ips.spark.writes import overwrite
 from dagster_ips.spark.writes.append import append_rows
 from dagster_ips.spark.writes.merge import merge_rows
-from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, write_errors_explained
+from dagster_ips.spark.writes.overwrite import KeysToReplace, replace_partitions, write_errors_explained
 from dagster_ips.spark.writes.remove import remove_rows
 from dagster_ips.spark.writes.replace_keys import replace_keys
 from tests.spark.test_combine import equal, examples
@@ -172,7 +172,7 @@ def check_remove(table: Table, earlier: list[Row], removed: list[Row], on: Seque
 
 def check_partitions(table: Table, earlier: list[Row], new: list[Row], changed: list[Row], *, literals: int) -> None:
     branch = table.holding(earlier)
-    keys = ChangedKeys(PARTITION, distinct_keys(table.frame(changed), PARTITION))
+    keys = KeysToReplace(PARTITION, distinct_keys(table.frame(changed), PARTITION))
     replaced = {key_of(row, PARTITION) for row in changed}
 
     def replace() -> None:

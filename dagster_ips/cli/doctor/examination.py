@@ -11,7 +11,7 @@ from dagster_ips.cli.doctor import dagster_instance, lake_tables, local_machine
 from dagster_ips.cli.doctor.finding import Finding
 from dagster_ips.cli.doctor.lake_tables import guarded
 from dagster_ips.cli.next_commands import with_workspace
-from dagster_ips.cli.progress import shown_while
+from dagster_ips.cli.shown_progress import shown_while
 from dagster_ips.cli.text_format import json_text
 from dagster_ips.core.size_text import counted
 from dagster_ips.orchestration.platform.resources import LocalSparkConnect

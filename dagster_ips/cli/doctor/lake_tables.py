@@ -11,19 +11,16 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
-from dagster_ips._compat import knowing_partitions
 from dagster_ips.cli.context import Workplace
 from dagster_ips.cli.doctor.finding import Finding, Severity
+from dagster_ips.cli.pending_changes import waiting_partitions
 from dagster_ips.core.backfill_plan import backfill_of_branch, before_tag
-from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.ownership import Consent
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.size_text import listed
 from dagster_ips.core.time_text import age
 from dagster_ips.errors import CatalogUnreachableError, IpsError, NoRegisterError, UnknownTableError
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
-from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
 from dagster_ips.exactly_once.inspect.storage_probe import try_branches, try_storage
 from dagster_ips.exactly_once.target_table.target_ownership import (
@@ -31,7 +28,6 @@ from dagster_ips.exactly_once.target_table.target_ownership import (
     require_own,
     require_same_columns,
 )
-from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc import icdc_names
 from dagster_ips.iceberg.icdc.icdc_dropping import icdc_tables
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -133,23 +129,31 @@ def edges(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
             yield Finding("next run", str(status.edge), what, fix)
         if status.is_waiting:
             yield from _awaited(workplace, known, status.edge, status.table)
-        yield from _dropped_icdc(known, status)
+        yield from _dropped_icdc(workplace, known, status)
     yield from _retention_of_lag(known, found)
 
 
 def _of_partitions(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
     """What keeps runs of the partitions from being requested, or makes them fail."""
-    consumer, instance, lake = known.consumer, workplace.instance, known.manager.catalog.open()
-    watch = PartitionWatch(lake.storage, workplace.store, consumer.name, lake.find(consumer.table))
-    with knowing_partitions(instance):
-        inputs = list(consumer.tracked(known.graph, instance).values())
-        for tracked in inputs:
-            edge = Edge(consumer.name, tracked.upstream)
-            yield from guarded("next run", str(edge), _followed(lake, watch, tracked))
-            if lake.find(tracked.table) is None and workplace.store.get_line(edge).scanned is None:
+    contained = list(guarded("next run", known.consumer.name, _owned(workplace, known)))
+    yield from contained
+    for tracked in known.consumer.inputs.values() if not contained else ():
+        edge = Edge(known.consumer.name, tracked.upstream)
+        try:
+            unreached = waiting_partitions(workplace, known, tracked).unreached
+        except IpsError as error:
+            if isinstance(error, UnknownTableError) and error.consumed_snapshot_id is None:
                 yield from _awaited(workplace, known, edge, tracked.table)
-        yield from guarded("next run", consumer.name, _owned(watch, inputs))
-    yield from _unreached(workplace, known)
+            else:
+                what, fix = _problem_and_fix(str(error))
+                yield Finding("next run", str(edge), what, fix)
+        else:
+            for text in unreached:
+                fix = (
+                    f"To see more: dagster-ips pending {shlex.quote(edge.consumer)}. Make the files readable, or give "
+                    'the rows a partition; on_unmapped="ignore" leaves such rows out.'
+                )
+                yield Finding("next run", str(edge), f"{text}.", fix)
 
 
 def _awaited(workplace: Workplace, known: KnownConsumer, edge: Edge, table: str) -> Iterator[Finding]:
@@ -164,40 +168,15 @@ def _awaited(workplace: Workplace, known: KnownConsumer, edge: Edge, table: str)
         yield Finding("next run", str(edge), what, fix, Severity.WARNING)
 
 
-def _followed(lake: LakeCatalog, watch: PartitionWatch, tracked: TrackedInput) -> Iterator[Finding]:
-    """Nothing; raises if the upstream can't be followed. One that never had a table is waited for."""
-    scanned = watch.store.get_line(Edge(watch.consumer, tracked.upstream)).scanned
-    consumed = scanned.snapshot_id if scanned else None
-    if consumed is not None or lake.find(tracked.table) is not None:
-        watch.looked(tracked, lake.load(tracked.table, asset=watch.consumer, consumed_snapshot_id=consumed))
+def _owned(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
+    """Nothing; raises if it is unknown what the consumer's table contains, others wrote to it, or columns changed."""
+    name, progress = known.consumer.name, workplace.progress(known)
+    target = known.manager.catalog.open().find(known.consumer.table)
+    if target is not None:
+        require_own(target, name, Consent())
+        require_known_writes(target, name, progress)
+        require_same_columns(target, name, progress)
     yield from ()
-
-
-def _owned(watch: PartitionWatch, inputs: Sequence[TrackedInput]) -> Iterator[Finding]:
-    """Nothing; raises if others wrote to the consumer's table, or its columns changed."""
-    if watch.target is not None:
-        require_own(watch.target, watch.consumer, Consent())
-        states = [
-            EdgeState(Edge(watch.consumer, tracked.upstream, key), target=mark)
-            for tracked in inputs
-            for key, mark in watch.published(tracked).items()
-        ]
-        require_known_writes(watch.target, watch.consumer, states)
-        require_same_columns(watch.target, watch.consumer, states)
-    yield from ()
-
-
-def _unreached(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
-    """Whether the last look at an upstream found rows that no partition takes."""
-    name = known.consumer.name
-    for tracked in known.consumer.inputs.values():
-        line = workplace.store.get_line(Edge(name, tracked.upstream))
-        for text in tracked.unreached(line):
-            fix = (
-                f"To see more: dagster-ips pending {shlex.quote(name)}. Make the files readable, or give the rows a "
-                'partition; on_unmapped="ignore" leaves such rows out.'
-            )
-            yield Finding("next run", str(line.edge), f"{text}.", fix)
 
 
 def failures(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
@@ -266,19 +245,21 @@ def _problem_and_fix(problem: str) -> tuple[str, str]:
     return (f"{what}.", fix) if what else (problem, "See the message.")
 
 
-def _dropped_icdc(known: KnownConsumer, status: EdgeStatus) -> Iterator[Finding]:
-    """Whether someone dropped the ICDC table that a run reads, or the newest, from which a lost cursor is rebuilt."""
-    lake, held = known.manager.catalog.open(), status.state.in_flight
-    if held is not None and lake.find(held.icdc_table) is None:
-        yield Finding(
-            "ICDC tables",
-            held.icdc_table,
-            f"the table of capture {held.number} of {status.edge}, taken by {held.run_id}, is gone.",
-            "Make sure that only dagster_ips drops tables in that namespace. The next run takes a new capture; a run "
-            "in progress fails and is retried.",
-        )
+def _dropped_icdc(workplace: Workplace, known: KnownConsumer, status: EdgeStatus) -> Iterator[Finding]:
+    """Whether someone dropped the ICDC table that a job reads, or the newest, which is always kept."""
+    lake, job = known.manager.catalog.open(), workplace.store.get(known.consumer.name).job
+    for held in job.captures if job is not None and job.progress.number > status.state.number else ():
+        if held.edge == status.edge and lake.find(held.icdc_table) is None:
+            yield Finding(
+                "ICDC tables",
+                held.icdc_table,
+                f"the table of capture {held.number} of {status.edge}, taken by {held.run_id}, is gone.",
+                "Make sure that only dagster_ips drops tables in that namespace. Capture again: dagster-ips capture "
+                f"{shlex.quote(known.consumer.name)}",
+            )
+            return
     namespace = known.manager.icdc_namespace
-    if held is None and status.state.has_begun and not icdc_tables(lake, status.edge, namespace=namespace):
+    if status.state.has_begun and not icdc_tables(lake, status.edge, namespace=namespace):
         yield Finding(
             "ICDC tables",
             str(status.edge),

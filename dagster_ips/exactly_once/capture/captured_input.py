@@ -10,11 +10,13 @@ from dagster_ips.core.capture import Capture
 from dagster_ips.core.policy import InputPolicies
 from dagster_ips.core.ranges import ChangeRange, Predicate
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
+from dagster_ips.exactly_once.capture.partitioned_input import PartitionedInput
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.target_table.target_ownership import Accepted
 from dagster_ips.iceberg.change_reader import ChangedFiles
 from dagster_ips.iceberg.icdc.icdc_tables import Tag
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.progress.advance import Advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,10 @@ class CapturedInput:
     """The rows of any partition, to be counted by the values of ``columns``; None if no count is needed."""
     unmapped: tuple[str, ...] = ()
     """Examples of values that belong to no partition."""
+    looked: PartitionedInput | None = None
+    """What was known about all partitions; None if the consumer isn't partitioned."""
+    advance: Advance = field(default_factory=Advance)
+    """What publishing all captures of the run adds to the progress of the consumer's table."""
     accepted: Accepted = field(default_factory=Accepted)
     """What others wrote to the consumer's table and a person accepts."""
     began_late: bool = False

@@ -1,4 +1,4 @@
-"""Capture: freeze what changed, durably and under a number, before any work starts."""
+"""Capture: freeze what changed before any work starts."""
 
 from __future__ import annotations
 
@@ -6,49 +6,35 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from dagster_ips.core.capture import Capture, EdgeState, Mode
 from dagster_ips.core.code_of_rows import Making, began_at_start, not_made_by
-from dagster_ips.core.division import divided
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.file_set import consumed_after
 from dagster_ips.core.history_place import Everywhere
+from dagster_ips.core.interval import Interval
 from dagster_ips.core.mode_decision import ModeDecision, decide_mode
+from dagster_ips.core.ownership import may_hold_rows
 from dagster_ips.core.partials_property import PARTIALS
 from dagster_ips.core.policy import OnRemoved, OnUnmapped
 from dagster_ips.core.ranges import Predicate
-from dagster_ips.core.target import is_older
-from dagster_ips.core.touched import LineState, reaches
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
     DeclarationError,
     StateUnreadableError,
     TagFollowedError,
+    TargetChangedError,
+    UnknownPublicationError,
     UnknownRefError,
     UnmappedRowsError,
     UnsupportedTableError,
 )
 from dagster_ips.exactly_once.capture.backlog_share import BacklogShare, share_of
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
-from dagster_ips.exactly_once.capture.edge_start import StartFinder
+from dagster_ips.exactly_once.capture.changed_keys import keys_since
+from dagster_ips.exactly_once.capture.edge_start import begun_at_start
 from dagster_ips.exactly_once.capture.icdc_making import make_icdc_table
-from dagster_ips.exactly_once.capture.input_to_capture import (
-    CaptureRequest,
-    EdgeToCapture,
-    InputToCapture,
-    Line,
-    ReadyToCapture,
-)
-from dagster_ips.exactly_once.capture.line_look import (
-    as_divided_now,
-    has_lost_partitions,
-    known_line,
-    look,
-    may_lack_rows,
-    with_names,
-    with_rows_read,
-    with_taken_back,
-)
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest, InputToCapture, ReadyToCapture
 from dagster_ips.exactly_once.capture.partition_captures import (
     RunPartitions,
     changed_in_partitions,
@@ -56,33 +42,32 @@ from dagster_ips.exactly_once.capture.partition_captures import (
     rows_of,
     rows_of_any,
 )
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
-from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, follow, without_overwritten
-from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.exactly_once.target_table.target_history import (
-    histories_of,
-    require_known_publications,
-    require_unchanged,
-    store_settled,
+from dagster_ips.exactly_once.capture.partitioned_input import input_progress, look_at
+from dagster_ips.exactly_once.capture.tracked_input import (
+    StartOver,
+    TrackedInput,
+    follow,
+    interval_of,
+    without_overwritten,
 )
+from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_ownership import (
     Accepted,
     accepted_writes,
+    left_unknown,
     require_no_strange_rows,
     require_own,
 )
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.code_stamps import making_of, makings
 from dagster_ips.iceberg.column_ranges import change_range, require_plain_column
 from dagster_ips.iceberg.event_time import require_time_column
 from dagster_ips.iceberg.icdc import icdc_names
 from dagster_ips.iceberg.icdc.icdc_dropping import drop_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import last_divided_otherwise
-from dagster_ips.state.store import EdgeStore
-
-_MOST_TIMES_BEHIND = 5
-"""How often a run captures again because a look has overtaken it. Each look follows a commit, so once is usual."""
+from dagster_ips.progress.advance import Advance, InputAdvance
+from dagster_ips.progress.cursor import Copy, Cursor, Cursors, known_progress, state_of
+from dagster_ips.progress.progress import InputProgress, Progress
+from dagster_ips.progress.table_progress import TableProgress, table_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,48 +83,17 @@ class Capturer:
     """Captures the inputs of one consumer. ``icdc_namespace`` is where ICDC tables are registered."""
 
     catalog: LakeCatalog
-    store: EdgeStore
+    store: Cursors
     icdc_namespace: str = "ips"
 
     def capture(self, request: CaptureRequest, *, run_id: str) -> tuple[CapturedInput, ...]:
-        """Take one capture per input and partition, all in one mode, and record them as in flight.
-
-        What an earlier run published but did not live to commit is committed first, so its rows are never read again.
+        """Take one capture per input and partition, all in one mode.
 
         Raises:
-            IpsError: a table is unknown or unreadable, a column is unknown, the history can't be followed, or the
-                target differs from what is recorded about it; nothing is recorded then.
+            IpsError: a table is unknown or unreadable, a column is unknown, the history can't be followed, or it is
+                unknown what the target contains; nothing is recorded then.
         """
-        captured = self.take(self.look(request), run_id=run_id)
-        for _ in range(_MOST_TIMES_BEHIND if request.partitions else 0):
-            if not self._is_behind_a_look(captured):
-                break
-            self._look_for_all_partitions(request)
-            captured = self.take(self.look(request), run_id=run_id)
-        return captured
-
-    def _is_behind_a_look(self, captured: Sequence[CapturedInput]) -> bool:
-        """Whether a look at a line went beyond what was captured, maybe without knowing that it was being captured.
-
-        The look would have missed rows that were captured and are gone now. Later looks see the capture in flight.
-        """
-        marks = [(self.store.get_line(each.capture.edge.line).scanned, each.capture.to_inclusive) for each in captured]
-        known = [(scanned, to) for scanned, to in marks if scanned is not None and to is not None]
-        return any(
-            (scanned.table_uuid, scanned.ref) == (to.table_uuid, to.ref) and not reaches(to, scanned)
-            for scanned, to in known
-        )
-
-    def _look_for_all_partitions(self, request: CaptureRequest) -> None:
-        """Look at the inputs as they are now: one may have been rolled back after the last look.
-
-        The next look would otherwise take what is captured now to be older than what the last one saw, and miss it if
-        it goes.
-        """
-        target = self.catalog.find(request.target)
-        watch = PartitionWatch(self.catalog.storage, self.store, request.consumer, target)
-        for tracked in request.inputs:
-            watch.pending(tracked, self.catalog.load(tracked.table, asset=request.consumer))
+        return self.take(self.look(request), run_id=run_id)
 
     def look(self, request: CaptureRequest) -> ReadyToCapture:
         """Decide what to capture from where, and in which mode: the first half of ``capture``.
@@ -148,59 +102,43 @@ class Capturer:
             IpsError: as in ``capture``.
         """
         self.catalog.require_register()
-        metadata = self.catalog.find(request.target)
-        taken_from = require_own(metadata, request.consumer, request.consent) if metadata else None
+        consumer, partitions = request.consumer, request.partitions
+        # The cursor first: a run that publishes in between makes its copy count for nothing.
+        cursor = self.store.get(consumer)
+        target = self.catalog.find(request.target)
+        taken_from = require_own(target, consumer, request.consent) if target else None
         if taken_from:
             request = replace(request, asked_for=Mode.FULL)
-        consumer, asked_for, partitions = request.consumer, request.asked_for, request.partitions
-        # First what was deleted, then the states and what is taken: what is deleted in between counts as taken.
-        known = [
-            None if each.slicing is None else known_line(self.store, consumer, each, metadata)
-            for each in request.inputs
-        ]
-        edges = [_edges_of(request, tracked) for tracked in request.inputs]
-        # The states of all inputs at once: between two queries, another run could commit what it consumed of each.
-        stored = self._states([edge for of_edge in zip(*edges, strict=True) for edge in of_edge], asked_for)
-        if metadata is not None and any(state.target and metadata.predates(state.target) for state in stored.values()):
-            metadata = self.catalog.find(request.target)
-        settled = [
-            self._settled(request, tracked, line, metadata, {edge: stored[edge] for edge in of_input})
-            for tracked, line, of_input in zip(request.inputs, known, edges, strict=True)
-        ]
-        found = [self._input(*each, consumer) for each in zip(request.inputs, known, settled, strict=True)]
-        if asked_for is not Mode.FULL and partitions is None:
-            finder = StartFinder(self.catalog, self.icdc_namespace, request.target, metadata)
-            found = [
-                each.with_states(partial(finder.begin, source=each.source, tracked=each.tracked)) for each in found
-            ]
-        states = [state for each in found for state in each.states]
+        known = self._known(request, cursor, target)
+        inputs = tuple(self._input(request, tracked, known, cursor, target) for tracked in request.inputs)
+        if target is not None and known is not None and left_unknown(target, consumer, known) is not None:
+            inputs = self._replacing_new(inputs)
+        states = [state for each in inputs for state in each.states]
         decision = decide_mode(
             states,
-            asked_for=asked_for,
-            target_exists=metadata is not None,
+            asked_for=request.asked_for,
+            target_exists=target is not None,
             named_by_person=partitions is not None and partitions.named_by_person,
             taken_from=taken_from,
         )
         made: Mapping[str | None, Making] = {}
         if decision.mode is Mode.INCREMENTAL:
-            require_known_publications(
-                request.target, [(edge.state, edge.history) for of_input in settled for edge in of_input]
-            )
-            made = _made(metadata, states)
+            made = _made(target, known, states)
             decision = decision.or_full(request.because or not_made_by(made, request.maker, made))
-            if partitions is None:
-                decision = decision.or_full(_made_by_partitions(metadata, states))
+        elif decision.mode is Mode.FULL and partitions is None and _was_partitioned(known, request.inputs):
+            decision = replace(decision, reason="it was partitioned after it was last computed as a whole")
         accepted = Accepted()
-        if metadata is not None and asked_for is not Mode.FULL:
-            require_no_strange_rows(metadata, consumer, states, consent=request.consent, mode=decision.mode)
-            if not _computes_named(partitions, decision):
-                others = partial(self._states_of_every_partition, request)
-                accepted = accepted_writes(metadata, consumer, states, request.consent, others)
-                found = [each.with_states(partial(accepted.known_to, target=metadata)) for each in found]
+        if target is not None and request.asked_for is not Mode.FULL:
+            require_no_strange_rows(target, consumer, known, consent=request.consent, mode=decision.mode)
+            if not _computes_named(partitions, decision) and not _are_new(states):
+                consent = request.consent
+                if consent.accept is None and (accepted_by := cursor.accepts(known)) is not None:
+                    consent = replace(consent, accept=accepted_by)
+                accepted = accepted_writes(target, consumer, known, consent)
         began_late = any(state.began_late for state in states) or any(
             began_at_start(each.declared) for each in made.values()
         )
-        return ReadyToCapture(request, tuple(found), decision, accepted, began_late)
+        return ReadyToCapture(request, inputs, decision, accepted, began_late, known, cursor)
 
     def take(self, ready: ReadyToCapture, *, run_id: str) -> tuple[CapturedInput, ...]:
         """Capture what changed up to the heads of the inputs' sources: the second half of ``capture``.
@@ -210,17 +148,93 @@ class Capturer:
         """
         decision, reads = self._read(ready)
         ready = replace(ready, decision=decision)
-        captured = self._captured_together(ready, reads, run_id=run_id)
-        taken = {capture.edge: capture for each in captured for capture in each.captures}
-        states = {state.edge: state for each in ready.inputs for state in each.states}
-        for each in ready.inputs:
-            self._remember_names(each)
-        now = self._states(list(taken), ready.request.asked_for)
-        with effect(Effect.RECORD_CAPTURE):
-            self.store.set(
-                *(_not_undoing(now[edge], states[edge]).with_in_flight(taken[edge], beside=now[edge]) for edge in taken)
+        self._remember_beginnings(ready)
+        return self._captured_together(ready, reads, run_id=run_id)
+
+    def _known(self, request: CaptureRequest, cursor: Cursor, target: TableMetadata | None) -> TableProgress | None:
+        """What the target contains; None if that is unknown to a run that recomputes everything."""
+        try:
+            return known_progress(
+                table_progress(target, asset=request.consumer, storage=self.catalog.storage), cursor, target
             )
-        return captured
+        except (TargetChangedError, UnknownPublicationError, StateUnreadableError):
+            if request.asked_for is not Mode.FULL and not cursor.asks_to_reset:
+                raise
+            return None
+
+    def _input(  # all are independent
+        self,
+        request: CaptureRequest,
+        tracked: TrackedInput,
+        known: TableProgress | None,
+        cursor: Cursor,
+        target: TableMetadata | None,
+    ) -> InputToCapture:
+        consumer, storage = request.consumer, self.catalog.storage
+        edge, progress = Edge(consumer, tracked.upstream), input_progress(known, tracked, consumer)
+        source = self._source(tracked, progress, consumer)
+        if request.partitions is None:
+            state = state_of(edge, known, cursor)
+            if progress is None and not state.is_beginning:  # Its rows are another asset's, or of partitions.
+                state = EdgeState(edge, number=state.number, target=state.target, request=state.request)
+            if request.asked_for is not Mode.FULL:
+                state = begun_at_start(state, source, tracked, known, [each.upstream for each in request.inputs])
+            return InputToCapture(tracked, source, (state,), None)
+        has_unknown_rows = known is None and target is not None and may_hold_rows(target.ancestry())
+        looked = look_at(storage, source, tracked, known, consumer, replaces_all=has_unknown_rows)
+        if (found := looked.changed.unmapped) and tracked.policies.on_unmapped is OnUnmapped.ERROR:
+            columns = tracked.known_slicing.upstream_keys.columns
+            raise UnmappedRowsError(consumer=consumer, upstream=tracked.upstream, columns=columns, values=found)
+        states = tuple(
+            EdgeState(
+                edge.of(key),
+                looked.start_of(key),
+                number=known.progress.number if known else 0,
+                target=known.mark if known else None,
+                has_begun=looked.start_of(key) is not None,
+                began_late=looked.progress.began_late,
+            )
+            for key in request.partitions.keys
+        )
+        return InputToCapture(tracked, source, states, looked)
+
+    def _replacing_new(self, inputs: tuple[InputToCapture, ...]) -> tuple[InputToCapture, ...]:
+        """``inputs``, but partitions without a row so far are computed anew: that replaces what others wrote there."""
+        keys = [state.edge.key for state in inputs[0].states if state.edge.partition is not None]
+        new = dict.fromkeys(key for key in keys if self._was_empty(inputs, key))
+        return tuple(
+            replace(
+                each,
+                looked=replace(each.looked, pending={**each.looked.pending, **new}),
+                states=tuple(
+                    replace(state, committed=None, has_begun=False) if state.edge.key in new else state
+                    for state in each.states
+                ),
+            )
+            if each.looked is not None
+            else each
+            for each in inputs
+        )
+
+    def _source(self, tracked: TrackedInput, progress: InputProgress | None, consumer: str) -> TableMetadata:
+        consumed = progress.at.snapshot_id if progress is not None and progress.at is not None else None
+        source = self.catalog.load(tracked.table, asset=consumer, consumed_snapshot_id=consumed)
+        require_ref_and_columns(tracked, source, consumer)
+        return source
+
+    def _remember_beginnings(self, ready: ReadyToCapture) -> None:
+        """Store where upstreams begin of which nothing is published: ``latest`` stays what it is now."""
+        begun = {
+            state.edge.upstream: state.committed
+            for each in ready.inputs
+            for state in each.states
+            if state.is_beginning and each.tracked.start is Everywhere.LATEST
+        }
+        if begun.keys() - ready.cursor.begun.keys():
+            known = ready.known
+            copy = Copy(known.progress, known.mark) if known is not None else Copy(Progress())
+            with effect(Effect.COPY_PROGRESS):
+                self.store.set_copy(ready.request.consumer, replace(copy, begun={**begun, **ready.cursor.begun}))
 
     def _read(self, ready: ReadyToCapture) -> tuple[ModeDecision, list[_Read]]:
         """What to read of each input: its changes, or everything if that was decided or an input must start over."""
@@ -247,13 +261,63 @@ class Capturer:
                 with contextlib.suppress(Exception), effect(Effect.DROP_ICDC_TABLE):
                     drop_icdc_table(self.catalog, capture.icdc_table, capture.edge.line)
             raise
-        return tuple(captured)
+        advance = self._advance(ready, captured)
+        return tuple(replace(each, advance=advance) for each in captured)
+
+    def _advance(self, ready: ReadyToCapture, captured: Sequence[CapturedInput]) -> Advance:
+        """What publishing these captures adds to the target's progress."""
+        request, mode = ready.request, ready.decision.mode
+
+        def unchanged(upstream: str, partition: str | None, after: Watermark, to: Watermark) -> bool:
+            (tracked,) = (each for each in request.inputs if each.upstream == upstream)
+            return self._is_unchanged(tracked, partition, after, to, consumer=request.consumer)
+
+        slicings = [each.tracked.slicing for each in ready.inputs if each.tracked.slicing is not None]
+        return Advance(
+            base=ready.known,
+            inputs=tuple(_input_advance(each, found, mode) for each, found in zip(ready.inputs, captured, strict=True)),
+            partitions=request.partitions.keys if request.partitions else (),
+            mode=mode,
+            obeyed=max((state.request for each in ready.inputs for state in each.states), default=0),
+            accepts=ready.cursor.accepts(ready.known),
+            rolled_back_from=ready.cursor.rolled_back_from(ready.known),
+            unchanged=unchanged,
+            every=frozenset().union(*[each.made_of(each.upstream_keys.known()) for each in slicings]),
+            was_empty=lambda partition: self._was_empty(ready.inputs, partition),
+        )
+
+    def _was_empty(self, inputs: Sequence[InputToCapture], partition: str) -> bool:
+        """Whether a partition certainly had no row in any input when the inputs were last read."""
+        for each in inputs:
+            at = each.looked.progress.at if each.looked is not None else None
+            if at is None or at.snapshot_id not in each.source.snapshots:
+                return False
+            then = each.source.as_of(at.snapshot_id, each.tracked.ref)
+            if live_in_partitions(self.catalog.storage, then, each.tracked, [partition]).changes.added:
+                return False
+        return True
+
+    def _is_unchanged(
+        self, tracked: TrackedInput, partition: str | None, after: Watermark, to: Watermark, *, consumer: str
+    ) -> bool:
+        """Whether no row of an input, or of what a partition takes of it, came or went between two watermarks."""
+        source = self.catalog.load(tracked.table, asset=consumer)
+        if to.snapshot_id not in source.snapshots or to.table_uuid != source.uuid:
+            return False
+        then = source.as_of(to.snapshot_id, tracked.ref)
+        if partition is None:
+            found = interval_of(self.catalog.storage, then, after, then.ancestry(tracked.ref))
+            if not isinstance(found, Interval) or found.abandoned:
+                return False
+            return all(each.keeps_rows for each in found.snapshots)
+        keys = keys_since(self.catalog.storage, then, tracked, after)
+        return keys is not None and keys.isdisjoint(tracked.known_slicing.taken_by(partition))
 
     def _captured(self, ready: ReadyToCapture, each: InputToCapture, read: _Read, *, run_id: str) -> CapturedInput:
         """Take the captures of one input; write and register their ICDC table."""
         tracked, source, share = each.tracked, each.source, read.share
         decision, partitions = ready.decision, ready.request.partitions
-        # Partitions have numbers of their own, and one table for all of them.
+        # Partitions have one table for all of them.
         number = each.states[0].next_number if partitions is None else time.time_ns() // 1_000_000
         name = icdc_names.new_name(Edge(ready.request.consumer, tracked.upstream), number)
         captures = tuple(
@@ -266,13 +330,10 @@ class Capturer:
                 to_inclusive=source.watermark_at(share.to, tracked.ref) if share.to else None,
                 icdc_table=f"{self.icdc_namespace}.{name}",
                 run_id=run_id,
-                after_stamp=history.newest.target.snapshot_id if history and history.newest else None,
                 bite=share.bite,
                 target=state.target,
-                left_out=_left_out(each, state, decision.mode),
-                division=_division(each),
             )
-            for state, history in ((edge.state, edge.history) for edge in each.edges)
+            for state in each.states
         )
         return CapturedInput(
             tracked=tracked,
@@ -282,128 +343,27 @@ class Capturer:
             tags=make_icdc_table(self.catalog, captures, number, source, share, target=ready.request.target),
             ranges={column: change_range(share.files.changes, source, column) for column in tracked.ranges},
             rows=rows_of(source, tracked.slicing, partitions.keys) if tracked.slicing and partitions else None,
-            of_any=self._rows_of_any(tracked, source, share, each.line),
-            unmapped=each.line.looked.unmapped if each.line else (),
+            of_any=self._rows_of_any(each, share),
+            unmapped=each.looked.changed.unmapped if each.looked else (),
+            looked=each.looked,
             accepted=ready.accepted if decision.mode is Mode.INCREMENTAL else Accepted(),
             began_late=ready.began_late or tracked.start is not Everywhere.ALL,
         )
 
-    def _input(
-        self, tracked: TrackedInput, known: LineState | None, edges: tuple[EdgeToCapture, ...], consumer: str
-    ) -> InputToCapture:
-        states = [edge.state for edge in edges]
-        source = self._source(tracked, states, consumer)
-        return InputToCapture(tracked, source, edges, self._line(tracked, known, source, edges, consumer))
-
-    def _source(self, tracked: TrackedInput, states: Sequence[EdgeState], consumer: str) -> TableMetadata:
-        consumed = [state.committed for state in states if state.committed]
-        newest = max(consumed, key=lambda watermark: watermark.position, default=None)
-        source = self.catalog.load(
-            tracked.table, asset=consumer, consumed_snapshot_id=newest.snapshot_id if newest else None
-        )
-        require_ref_and_columns(tracked, source, consumer)
-        return source
-
-    def _settled(
-        self,
-        request: CaptureRequest,
-        tracked: TrackedInput,
-        known: LineState | None,
-        metadata: TableMetadata | None,
-        states: Mapping[Edge, EdgeState],
-    ) -> tuple[EdgeToCapture, ...]:
-        """One input's edges, with their stored ``states`` brought up to what the target's stamps say."""
-        histories = histories_of(self.catalog.storage, metadata, states.values())
-        settled = store_settled(self.store, states, histories)
-        now = tuple(EdgeToCapture(state, histories.get(edge)) for edge, state in settled.items())
-        found = _as_divided_now(now, metadata, tracked, known)
-        if request.asked_for is not Mode.FULL:
-            require_unchanged(request.target, ((each.state, each.history) for each in found))
-        return found
-
-    def _states_of_every_partition(self, request: CaptureRequest) -> list[EdgeState]:
-        """The stored states of all existing partitions; none if the consumer isn't partitioned."""
-        found: list[EdgeState] = []
-        for tracked in request.inputs:
-            if tracked.slicing is not None:
-                line = Edge(request.consumer, tracked.upstream)
-                keys = tracked.slicing.made_of(tracked.slicing.upstream_keys.known())
-                found += self.store.get_many(line.of(key) for key in sorted(keys)).values()
-        return found
-
-    def _states(self, edges: Sequence[Edge], asked_for: Mode | None) -> dict[Edge, EdgeState]:
-        """The stored states; a run that recomputes everything replaces unreadable ones by empty ones."""
-        try:
-            return self.store.get_many(edges)
-        except StateUnreadableError:
-            if asked_for is not Mode.FULL:
-                raise
-            return {edge: self._state(edge) for edge in edges}
-
-    def _state(self, edge: Edge) -> EdgeState:
-        try:
-            return self.store.get(edge)
-        except StateUnreadableError:
-            return EdgeState(edge)
-
-    def _line(
-        self,
-        tracked: TrackedInput,
-        known: LineState | None,
-        source: TableMetadata,
-        edges: Sequence[EdgeToCapture],
-        consumer: str,
-    ) -> Line | None:
-        """What is known about all partitions of an input, up to its head; None if the consumer isn't partitioned.
-
-        Raises:
-            UnmappedRowsError: rows belong to no partition, and the input's policy doesn't say to ignore them.
-        """
-        if tracked.slicing is None or known is None:
+    def _rows_of_any(self, each: InputToCapture, share: BacklogShare) -> Predicate | None:
+        if each.looked is None or each.tracked.policies.on_unmapped is OnUnmapped.IGNORE:
             return None
-        states = [edge.state for edge in edges]
-        line = look(self.catalog.storage, known, source, tracked)
-        if known.scanned and has_lost_partitions(known, tracked.slicing):
-            # The partitions may be back before the next look, which would then find nothing. It still begins where the
-            # last one ended: it also finds rows that went since, and that any other partition has read.
-            with effect(Effect.RECORD_LOOK):
-                self.store.set_line(replace(line, scanned=known.scanned))
-        if known.checked_to and may_lack_rows(line, known.checked_to, source, tracked.ref):
-            read = {state.edge.key: state.committed for state in states if state.committed}
-            line = with_rows_read(line, known.checked_to, source, tracked, read)
-        line = with_taken_back(line, tracked.slicing, _taken_back(edges), states)
-        if line.unmapped and tracked.policies.on_unmapped is OnUnmapped.ERROR:
-            columns = tracked.slicing.upstream_keys.columns
-            raise UnmappedRowsError(consumer=consumer, upstream=tracked.upstream, columns=columns, values=line.unmapped)
-        # The first look finds which keys have rows now, but not which keys had rows when they were consumed.
-        return Line(line if known.scanned else known, line)
-
-    def _remember_names(self, each: InputToCapture) -> None:
-        """Let later looks know which of the upstream's partitions were there, so that they see it if one is deleted."""
-        if each.line is None or each.tracked.slicing is None:
-            return
-        stored = self.store.get_line(each.line.known.edge)
-        line = with_names(stored, each.line.known, each.tracked.slicing)
-        if line != stored:
-            with effect(Effect.RECORD_LOOK):
-                self.store.set_names(line)
-
-    def _rows_of_any(
-        self, tracked: TrackedInput, source: TableMetadata, share: BacklogShare, line: Line | None
-    ) -> Predicate | None:
-        if line is None or tracked.slicing is None or tracked.policies.on_unmapped is OnUnmapped.IGNORE:
-            return None
-        return rows_of_any(self.catalog.storage, source, tracked.slicing, share.files, line.looked)
+        return rows_of_any(self.catalog.storage, each.source, each.looked, share.files)
 
     def _changed(self, each: InputToCapture) -> _Read | StartOver:
         """What changed in the input since its edges consumed it."""
-        storage, tracked, source, line, states = self.catalog.storage, each.tracked, each.source, each.line, each.states
-        if line is not None:
-            found = changed_in_partitions(storage, source, tracked, line.known, states)
+        storage, tracked, source = self.catalog.storage, each.tracked, each.source
+        if each.looked is not None:
+            found = changed_in_partitions(storage, source, each.looked, [state.edge for state in each.states])
             if isinstance(found, StartOver):
                 return found
             return _Read(BacklogShare(source.ancestry(tracked.ref).head, found.files), found.starts)
-        (state,) = states
+        (state,) = each.states
         if state.consumed_nothing:
             return _Read(share_of(storage, source, tracked, state, None))
         interval = follow(storage, state, source, tracked)
@@ -423,27 +383,17 @@ class Capturer:
         return _Read(BacklogShare(source.ancestry(tracked.ref).head, files))
 
 
-def _edges_of(request: CaptureRequest, tracked: TrackedInput) -> list[Edge]:
-    """The input's edge, or one for each partition of the run."""
-    line = Edge(request.consumer, tracked.upstream)
-    return [line] if request.partitions is None else [line.of(key) for key in request.partitions.keys]
-
-
-def _not_undoing(now: EdgeState, captured: EdgeState) -> EdgeState:
-    """The state ``captured`` from; or what is stored ``now``, if something was consumed in the meantime.
-
-    The stamps say what was, but not that its partition is to be recomputed (``PartitionWatch.recompute_overtaken``).
-    What a person has changed in the meantime is kept by the store, and voids the capture.
-    """
-    return now if now.number > captured.number and now.voided == captured.voided else captured
-
-
-def _left_out(each: InputToCapture, state: EdgeState, mode: Mode) -> frozenset[str]:
-    """The keys whose rows a partition lacks after its capture, because Dagster has no partition for them yet."""
-    if each.line is None or each.tracked.slicing is None:
-        return frozenset()
-    lacked = state.left_out if mode is Mode.INCREMENTAL else frozenset[str]()
-    return lacked | each.tracked.slicing.left_out(state.edge.key, each.line.looked.touched)
+def _input_advance(each: InputToCapture, captured: CapturedInput, mode: Mode) -> InputAdvance:
+    first = captured.captures[0]
+    upstream, to = each.tracked.upstream, first.to_inclusive
+    starts = {capture.edge.partition: capture.from_exclusive for capture in captured.captures}
+    if each.looked is not None:
+        keys = [capture.edge.key for capture in captured.captures]
+        return InputAdvance(upstream, to, starts, each.looked.after(keys))
+    (state,) = each.states
+    began_late = mode is Mode.INCREMENTAL and (state.began_late or state.is_beginning)
+    at, files = consumed_after(first.from_exclusive, to, first.bite)
+    return InputAdvance(upstream, to, starts, InputProgress(at, files=files, began_late=began_late), state.file_set)
 
 
 def _require_nothing_kept(ready: ReadyToCapture, over: Sequence[StartOver]) -> None:
@@ -463,47 +413,30 @@ def _require_nothing_kept(ready: ReadyToCapture, over: Sequence[StartOver]) -> N
             )
 
 
-def _division(each: InputToCapture) -> str | None:
-    slicing = each.tracked.slicing
-    return divided(slicing.division, each.line.known.losses) if slicing and each.line else None
-
-
-def _taken_back(edges: Sequence[EdgeToCapture]) -> dict[str, Watermark]:
-    """The partitions that a revert took back, according to their newest stamps, and up to where."""
-    stamps = {edge.state.edge.key: edge.history.newest for edge in edges if edge.history}
-    return {key: stamp.to_inclusive for key, stamp in stamps.items() if stamp and stamp.takes_back}
-
-
 def _computes_named(partitions: RunPartitions | None, decision: ModeDecision) -> bool:
     """Whether a person has partitions recomputed; they are right afterwards, whatever they contained before."""
     return decision.mode is Mode.FULL and partitions is not None and partitions.named_by_person
 
 
-def _made(target: TableMetadata | None, states: Sequence[EdgeState]) -> dict[str | None, Making]:
+def _made(
+    target: TableMetadata | None, known: TableProgress | None, states: Sequence[EdgeState]
+) -> dict[str | None, Making]:
     """How the target's rows were made, by partition, of those of ``states`` that have consumed anything."""
     if target is None or target.head_snapshot_id() is None:
         return {}
-    known = makings(target)
-    begun = [state for state in states if state.committed or state.file_set]
-    return {state.edge.partition: making_of(target, known, state.edge.partition, state.target) for state in begun}
+    made = known.progress.made if known is not None else {}
+    begun = [state.edge.partition for state in states if state.committed or state.file_set]
+    return {partition: made.get(partition, made.get(None, Making())) for partition in begun}
 
 
-def _as_divided_now(
-    edges: tuple[EdgeToCapture, ...], target: TableMetadata | None, tracked: TrackedInput, known: LineState | None
-) -> tuple[EdgeToCapture, ...]:
-    if tracked.slicing is None or known is None:
-        return edges
-    states = as_divided_now([each.state for each in edges], target, known, tracked.slicing)
-    return tuple(replace(each, state=states[each.state.edge]) for each in edges)
+def _was_partitioned(known: TableProgress | None, inputs: Sequence[TrackedInput]) -> bool:
+    found = [known.progress.inputs.get(each.upstream) for each in inputs] if known is not None else []
+    return any(each is not None and each.division is not None for each in found)
 
 
-def _made_by_partitions(target: TableMetadata | None, states: Sequence[EdgeState]) -> str | None:
-    """Why a change can't be added to a table of an asset without partitions; None if it can."""
-    for state in states:
-        other = last_divided_otherwise(target, state.edge, None) if target else None
-        if other and is_older(state.target, other):
-            return "it was partitioned after it was last computed as a whole"
-    return None
+def _are_new(states: Sequence[EdgeState]) -> bool:
+    """Whether all are of partitions that were never computed, whose rows are replaced whatever they are."""
+    return all(state.edge.partition is not None and state.committed is None for state in states)
 
 
 def require_ref_and_columns(tracked: TrackedInput, source: TableMetadata, consumer: str) -> None:

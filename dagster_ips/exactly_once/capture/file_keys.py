@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.partition_keys import KeysFound, PartitionKeys, Slicing, Span
-from dagster_ips.core.touched import FoundKeys, Stray
 from dagster_ips.iceberg.file_spans import span
 from dagster_ips.iceberg.file_values import Columns, DistinctRows, Unreadable, known_values, read_values
 from dagster_ips.iceberg.live_values import live_values
@@ -17,6 +16,25 @@ from dagster_ips.iceberg.storage import Storage
 
 _SHOWN = 5
 _NO_KEYS = "its values have a type that has no partition keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """Examples from a data file of what belongs to no partition: values without a key, and keys without a partition."""
+
+    values: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundKeys:
+    """The ``keys`` of files' rows, whether or not they have a partition.
+
+    ``unread`` maps the path of each file that may have rows of other keys to the reason.
+    """
+
+    keys: frozenset[str] = frozenset()
+    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +100,7 @@ class FileKeys:
         told = self.each(files, live=live)
         unread = {path: each.unread for path, each in told.items() if each.unread}
         keys = frozenset[str]().union(*[each.found.keys for each in told.values() if each.found.keys is not None])
-        return FoundKeys(keys, unread, frozenset(live) & unread.keys())
+        return FoundKeys(keys, unread)
 
     def strays(self, files: Iterable[DataFile], *, live: Collection[str] = ()) -> Mapping[str, Stray]:
         """Those of ``files`` that are known to hold rows of no partition, by path; they are read as in ``each``."""

@@ -94,7 +94,6 @@ class IntervalTables:
             to_inclusive=upto,
             icdc_table=f"{self.icdc_namespace}.{icdc_names.new_name(edge, number)}",
             run_id=NOBODY,
-            after_stamp=None,
         )
         tags = make_icdc_table(self.catalog, [capture], number, until, BacklogShare(last, files))
         return IntervalTable(capture.icdc_table, table, begin, upto, files.changes, tags)

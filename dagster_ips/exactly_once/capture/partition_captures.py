@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.edge import Edge
+from dagster_ips.core.interval import Interval
 from dagster_ips.core.partition_keys import Slicing, taken_by_any
-from dagster_ips.core.policy import OnRollback
 from dagster_ips.core.ranges import Predicate
-from dagster_ips.core.touched import LineState, reaches
 from dagster_ips.core.watermark import Watermark
+from dagster_ips.exactly_once.capture.changed_keys import keys_since
 from dagster_ips.exactly_once.capture.file_keys import FileKeys
+from dagster_ips.exactly_once.capture.partitioned_input import PartitionedInput
 from dagster_ips.exactly_once.capture.tracked_input import (
     StartOver,
     TrackedInput,
     files_in,
     follow,
+    interval_of,
     without_overwritten,
 )
 from dagster_ips.iceberg.change_reader import ChangedFiles, live_files
@@ -48,108 +50,95 @@ class PartitionFiles:
 
 
 def changed_in_partitions(
-    storage: Storage, source: TableMetadata, tracked: TrackedInput, line: LineState, states: Sequence[EdgeState]
+    storage: Storage, source: TableMetadata, looked: PartitionedInput, edges: Sequence[Edge]
 ) -> PartitionFiles | StartOver:
-    """What changed in the partitions of ``states`` since each consumed; all that is live for one that never did.
+    """What changed in the partitions of ``edges`` since each consumed; all that is live for one that never did.
 
     Raises:
         BrokenHistoryError: the history can't be followed from where one of them has consumed.
     """
-    slicing, head = tracked.known_slicing, source.ancestry(tracked.ref).head
-    partitions = {state: state.edge.key for state in states}
-    lacking = frozenset[str]().union(*[state.left_out & slicing.taken_by(key) for state, key in partitions.items()])
+    tracked = looked.tracked
+    slicing, ancestry = tracked.known_slicing, source.ancestry(tracked.ref)
+    lacking = frozenset[str]().union(*[looked.lacking(edge.key) for edge in edges])
     if lacking:
         some = ", ".join(sorted(lacking)[:_SHOWN])
         return StartOver(
             f"{tracked.upstream} had rows of {some} before Dagster had such a partition",
             "To avoid that, let partitions exist before their rows come: use end_offset=1, or add dynamic ones first.",
         )
-    ancestry = source.ancestry(tracked.ref)
-    starts = {state: _reads_from(line, state, slicing.taken_by(key)) for state, key in partitions.items()}
-    starts = _shared(_without_rolled_back(starts, source, tracked), ancestry)
+    starts = {edge.key: looked.start_of(edge.key) for edge in edges}
+    starts = _shared(storage, source, tracked, _before_rollback(storage, source, tracked, starts))
     parts: list[ChangedFiles] = []
     unique = list(dict.fromkeys(starts.values()))
     for start in unique:
-        alike = [state for state in states if starts[state] == start]
-        interval = follow(storage, replace(alike[0], committed=start), source, tracked) if start else None
+        keys = [key for key, each in starts.items() if each == start]
+        state = EdgeState(edges[0].of(keys[0]), committed=start, has_begun=True)
+        interval = follow(storage, state, source, tracked) if start else None
         if isinstance(interval, StartOver):
             return interval
-        if head is not None:
-            keys = [partitions[state] for state in alike]
+        if ancestry.head is not None:
             if interval is None:
-                parts.append(_live_of(storage, source, slicing, keys, head))
+                parts.append(_live_of(storage, source, slicing, keys, ancestry.head))
             else:
-                files = files_in(storage, source, interval, head)
+                files = files_in(storage, source, interval, ancestry.head)
                 part = of_partitions(storage, source, slicing, files, keys)
                 lost = files.changes.overwritten.intersection(file.path for file in part.changes.removed)
-                if over := without_overwritten(lost, alike[0], source, tracked):
+                if over := without_overwritten(lost, state, source, tracked):
                     return over
                 parts.append(part)
-    taken = [taken_by_any(slicing, [partitions[s] for s in states if starts[s] == each]) for each in unique]
+    taken = [taken_by_any(slicing, [key for key, each in starts.items() if each == start]) for start in unique]
     whole = united(parts) if parts else ChangedFiles.nothing()
     if whole is None or not _are_apart(parts, taken, FileKeys(storage, source, slicing)):
         return StartOver(
             "its partitions were consumed up to different snapshots, so their changes can't be told apart",
             "Or run them one by one, as automation does after a failed run.",
         )
-    return PartitionFiles(whole, {state.edge: start for state, start in starts.items()})
+    return PartitionFiles(whole, {edge: starts[edge.key] for edge in edges})
 
 
-def _without_rolled_back(
-    starts: Mapping[EdgeState, Watermark | None], source: TableMetadata, tracked: TrackedInput
-) -> dict[EdgeState, Watermark | None]:
-    """``starts``, but a partition is read from what it has consumed if what was looked at after that was rolled back.
+def _before_rollback(
+    storage: Storage, source: TableMetadata, tracked: TrackedInput, starts: Mapping[str, Watermark | None]
+) -> dict[str, Watermark | None]:
+    """``starts``, but a partition without rows in what was rolled back is read from before that.
 
-    Otherwise it would be refused because of a snapshot that it hasn't consumed.
+    Otherwise it would be refused because of snapshots that it has nothing of.
     """
-    ancestry, continues = source.ancestry(tracked.ref), tracked.policies.on_rollback is OnRollback.CONTINUE
-    marks = {each for each in starts.values() if each is not None}
-    gone = {each for each in marks if not (continues and each.snapshot_id in source.snapshots)}
-    gone = {each for each in gone if ancestry.find(each.snapshot_id) is None}
-    return {
-        state: committed
-        if start in gone and (committed := state.committed) and ancestry.find(committed.snapshot_id)
-        else start
-        for state, start in starts.items()
-    }
-
-
-def _shared(starts: Mapping[EdgeState, Watermark | None], ancestry: Ancestry) -> dict[EdgeState, Watermark | None]:
-    """``starts`` with as few different ones as possible, because everything since each of them is read.
-
-    Between what a partition has consumed and its start, it gained no row that still exists. So it may be read from any
-    snapshot in between, unless rows may have gone after that: rows that it never had would then count as removed.
-    """
-    if len(set(starts.values())) == 1:
-        return dict(starts)
-    removals: dict[int, int] = {}  # by snapshot: in how many newer ones rows may have gone
-    newer = 0
-    for snapshot in ancestry.snapshots:
-        removals[snapshot.snapshot_id] = newer
-        newer += not (snapshot.only_adds or snapshot.keeps_rows)
-    found = dict(starts)
-    before: dict[object, Watermark] = {}
-    in_order = sorted(((start, state) for state, start in starts.items() if start), key=lambda each: each[0].position)
-    for start, state in in_order:
-        known = before.get(start.schema_id)
-        if (
-            known is not None
-            and state.committed is not None
-            and reaches(known, state.committed)
-            and reaches(start, known)
-            and known.snapshot_id in removals
-            and removals[known.snapshot_id] == removals.get(start.snapshot_id)
-        ):
-            found[state] = known
-        else:
-            before[start.schema_id] = start
+    slicing, ancestry, found = tracked.known_slicing, source.ancestry(tracked.ref), dict(starts)
+    for mark in {each for each in starts.values() if each is not None}:
+        interval = interval_of(storage, source, mark, ancestry)
+        if not isinstance(interval, Interval) or not interval.lost:
+            continue
+        common = source.snapshots.get(interval.abandoned[-1].parent_id or -1)
+        consumed = source.snapshots.get(mark.snapshot_id)
+        if common is None or consumed is None:
+            continue
+        gone = files_in(storage, source, Interval(common, interval.abandoned[::-1]), consumed).changes.touched
+        keys = FileKeys(storage, source, slicing).read(gone)
+        before = replace(source.watermark_at(common, tracked.ref), schema_id=mark.schema_id)
+        for key in [key for key, each in starts.items() if each == mark and not keys.unread]:
+            if keys.keys.isdisjoint(slicing.taken_by(key)):
+                found[key] = before
     return found
 
 
-def _reads_from(line: LineState, state: EdgeState, keys: Collection[str]) -> Watermark | None:
-    """From where a partition is read; its rows were computed with the columns of the time when it last consumed."""
-    start = line.start_of(state, keys)
-    return replace(start, schema_id=state.committed.schema_id) if start and state.committed else start
+def _shared(
+    storage: Storage, source: TableMetadata, tracked: TrackedInput, starts: Mapping[str, Watermark | None]
+) -> dict[str, Watermark | None]:
+    """``starts`` with as few different ones as possible, because everything since each of them is read.
+
+    A partition without a change between two of them may be read from the earlier one.
+    """
+    found, marks = dict(starts), sorted({each for each in starts.values() if each}, key=lambda each: each.position)
+    for later in marks[1:]:
+        first = marks[0]
+        if first.schema_id != later.schema_id or later.snapshot_id not in source.snapshots:
+            continue
+        then = source.as_of(later.snapshot_id, tracked.ref)
+        keys = keys_since(storage, then, tracked, first)
+        for key in [key for key, each in starts.items() if each == later]:
+            if keys is not None and keys.isdisjoint(tracked.known_slicing.taken_by(key)):
+                found[key] = first
+    return found
 
 
 def live_in_partitions(
@@ -204,18 +193,19 @@ def rows_of(source: TableMetadata, slicing: Slicing, keys: Collection[str]) -> P
 
 
 def rows_of_any(
-    storage: Storage, source: TableMetadata, slicing: Slicing, files: ChangedFiles, line: LineState
+    storage: Storage, source: TableMetadata, looked: PartitionedInput, files: ChangedFiles
 ) -> Predicate | None:
-    """The rows of captured files that any partition takes, now or later, as far as ``line`` knows.
+    """The rows of captured files that any partition takes, now or later, as far as it was ``looked``.
 
     None if there is nothing to count: the files' partition values say which keys their rows have; or files can't be
     read, so it is unknown what they hold for future partitions.
     """
+    slicing = looked.tracked.known_slicing
     found = FileKeys(storage, source, slicing)
     told = {found.of(file) for file in files.changes.added if file.record_count and not found.is_by_partition(file)}
-    if line.unread or not told:
+    if looked.changed.unread or not told:
         return None
-    every = slicing.upstream_keys.known() | line.touched.keys()
+    every = slicing.upstream_keys.known() | looked.changed.keys | looked.progress.untaken.keys()
     possible = frozenset[str]().union(*[slicing.upstream_keys.possible(each, every) for each in told])
     keys = possible.union(*[each.keys for each in told if each.keys is not None])
     kinds = column_kinds(source, slicing.upstream_keys.columns)

@@ -10,7 +10,6 @@ from dagster_ips.core.file_set import consumed_after
 from dagster_ips.core.valid_through import ALWAYS, EventTime, least
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.iceberg.event_time import valid_through_at
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -21,12 +20,10 @@ from dagster_ips.iceberg.storage import Storage
 class Completion:
     """What is needed to say up to when an asset is complete.
 
-    ``watch`` looks at what the asset's partitions have consumed; None for an asset without partitions.
     ``last_window_end`` is when the last partition ends of an asset that is partitioned by time.
     """
 
     storage: Storage
-    watch: PartitionWatch | None = None
     last_window_end: dt.datetime | None = None
 
     def after(self, inputs: Iterable[CapturedInput]) -> dt.datetime | None:
@@ -56,13 +53,12 @@ class Completion:
         )
 
     def _consumed(self, captured: CapturedInput) -> Watermark | None:
-        if self.watch is None:
+        if captured.looked is None:
             capture = captured.capture
             consumed, _ = consumed_after(capture.from_exclusive, capture.to_inclusive, capture.bite)
             return consumed
         keys = {capture.edge.key for capture in captured.captures}
-        by_time = self.last_window_end is not None
-        return self.watch.consumed_up_to(captured.tracked, captured.source, but=keys, by_time=by_time)
+        return captured.looked.consumed_up_to(but=keys, by_time=self.last_window_end is not None)
 
 
 def time_at(

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest, ReadyToCapture
+from dagster_ips.exactly_once.capture.partitioned_input import look_at
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
 
 
 def capture_together(
@@ -33,7 +36,22 @@ def capture_together(
     ready = [capturer.look(each) for each in requests]
     # The sources that were loaded last are the newest, so all that is consumed is in their history.
     chosen, sources = _furthest_behind(ready, [each.source for each in ready[-1].inputs])
-    return {each.request.consumer: capturer.take(each.with_sources(sources), run_id=run_id) for each in chosen}
+    return {
+        each.request.consumer: capturer.take(_with_sources(each, sources, capturer.catalog.storage), run_id=run_id)
+        for each in chosen
+    }
+
+
+def _with_sources(ready: ReadyToCapture, sources: Sequence[TableMetadata], storage: Storage) -> ReadyToCapture:
+    """A copy that captures up to the heads of ``sources``, one for each input."""
+    inputs = []
+    for each, source in zip(ready.inputs, sources, strict=True):
+        looked, consumer = each.looked, ready.request.consumer
+        if looked is not None:
+            replaces_all = not looked.changed.is_followed
+            looked = look_at(storage, source, each.tracked, ready.known, consumer, replaces_all=replaces_all)
+        inputs.append(replace(each, source=source, looked=looked))
+    return replace(ready, inputs=tuple(inputs))
 
 
 def _furthest_behind(

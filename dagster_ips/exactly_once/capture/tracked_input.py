@@ -12,8 +12,7 @@ from dagster_ips.core.history_place import Everywhere, Start
 from dagster_ips.core.interval import Break, Interval, interval_since
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.partition_keys import Slicing
-from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback, OnUnmapped
-from dagster_ips.core.touched import LineState
+from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.core.valid_through import EventTime
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
@@ -62,12 +61,6 @@ class TrackedInput:
         """``slicing``, for the inputs of partitioned consumers, which all have it."""
         assert self.slicing is not None  # noqa: S101  # asked for partitioned consumers only
         return self.slicing
-
-    def unreached(self, line: LineState) -> tuple[str, ...]:
-        """Texts on rows of the upstream for which no run is requested: they have unknown partitions, or none."""
-        unmapped = line.unmapped if self.policies.on_unmapped is OnUnmapped.ERROR else ()
-        none = f"{self.upstream} has rows for which there is no partition, so every run fails: {', '.join(unmapped)}"
-        return (*([line.unread_text] if line.unread else []), *([none] if unmapped else []))
 
 
 @dataclass(frozen=True, slots=True)

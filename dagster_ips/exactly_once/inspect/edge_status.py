@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.capture import EdgeState, Stamp
+from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.ownership import Consent
-from dagster_ips.core.target import settle, without_target
+from dagster_ips.core.retention import IcdcTable
 from dagster_ips.errors import (
     CursorStorageError,
     IpsError,
@@ -21,13 +21,8 @@ from dagster_ips.errors import (
 )
 from dagster_ips.exactly_once.capture.backlog_share import share_of
 from dagster_ips.exactly_once.capture.capturer import require_ref_and_columns
-from dagster_ips.exactly_once.capture.edge_start import StartFinder
+from dagster_ips.exactly_once.capture.edge_start import begun_at_start
 from dagster_ips.exactly_once.capture.tracked_input import StartOver, TrackedInput, end_of, files_in, follow
-from dagster_ips.exactly_once.target_table.target_history import (
-    histories_of,
-    require_known_publications,
-    require_unchanged,
-)
 from dagster_ips.exactly_once.target_table.target_ownership import (
     require_known_writes,
     require_own,
@@ -36,9 +31,10 @@ from dagster_ips.exactly_once.target_table.target_ownership import (
 from dagster_ips.iceberg.affected_partitions import affected_partitions
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import live_files
+from dagster_ips.iceberg.icdc.icdc_dropping import names_by_number, tables_named
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import target_history
-from dagster_ips.state.store import EdgeStore
+from dagster_ips.progress.cursor import Cursor, Cursors, Request, known_progress, state_of
+from dagster_ips.progress.table_progress import table_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +60,18 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class EdgeStatus:
-    """One edge: its state as the next run would find it, what is pending, and since when a capture is in flight.
+    """One edge: its state as the next run would find it, what is pending, and the capture that a run is working on.
 
-    ``problem`` says why the next run would fail; None if no reason is known. ``is_waiting`` says that the upstream's
-    table doesn't exist and never did. ``pending`` is None in both cases.
+    ``requests`` are what persons asked for. ``problem`` says why the next run would fail; None if no reason is known.
+    ``is_waiting`` says that the upstream's table doesn't exist and never did. ``pending`` is None in both cases.
     """
 
     edge: Edge
     table: str
     target: str
     state: EdgeState
-    newest_stamp: Stamp | None
-    in_flight_since_ms: int | None
+    requests: tuple[Request, ...]
+    in_flight: IcdcTable | None
     pending: Pending | None
     problem: str | None
     is_waiting: bool
@@ -83,12 +79,13 @@ class EdgeStatus:
 
 @dataclass(frozen=True)
 class Inspector:
-    """Looks at the edges of one consumer, whose table is ``target``."""
+    """Looks at the edges of one consumer, whose table is ``target``; ``is_at_work`` says whether a run may be."""
 
     catalog: LakeCatalog
-    store: EdgeStore
+    store: Cursors
     target: str
     icdc_namespace: str = "ips"
+    is_at_work: Callable[[str], bool] = lambda _: False
 
     def status(self, consumer: str, tracked: TrackedInput) -> EdgeStatus:
         """The edge's status; what is wrong with the edge is reported in it and not raised.
@@ -97,34 +94,29 @@ class Inspector:
             CatalogUnreachableError: the catalog did not answer.
             CursorStorageError: the Dagster instance keeps no cursors.
         """
-        edge = Edge(consumer, tracked.upstream)
+        edge, cursor = Edge(consumer, tracked.upstream), Cursor()
         found = self._target()
         metadata = found if isinstance(found, TableMetadata) else None
-        history = target_history(metadata, edge) if metadata else None
         state, problem, pending, is_waiting = EdgeState(edge), None, None, False
         try:
-            state = self.store.get(edge)
+            cursor = self.store.get(consumer)
             if isinstance(found, IpsError):
                 raise found
-            history = histories_of(self.catalog.storage, metadata, [state]).get(edge)
-            state = settle(state, history)
-            require_unchanged(self.target, [(state, history)])
+            known = known_progress(
+                table_progress(metadata, asset=consumer, storage=self.catalog.storage), cursor, metadata
+            )
+            state = state_of(edge, known, cursor)
             consumed = state.committed.snapshot_id if state.committed else None
             source = self.catalog.load(tracked.table, asset=consumer, consumed_snapshot_id=consumed)
             require_ref_and_columns(tracked, source, consumer)
             if metadata is not None:
                 require_own(metadata, consumer, Consent())
-                if state.in_flight is None or not state.in_flight.is_of_job:
-                    require_known_writes(metadata, consumer, [state])
-                    require_same_columns(metadata, consumer, [state])
-            begun = without_target(state) if metadata is None else state
-            if begun is state:
-                finder = StartFinder(self.catalog, self.icdc_namespace, self.target, metadata)
-                begun = finder.begin(state, source, tracked)
-            would_hold = self.pending(begun, source, tracked)
-            if not would_hold.is_full:
-                require_known_publications(self.target, [(state, history)])
-            pending = would_hold
+                if cursor.job is None:
+                    require_known_writes(metadata, consumer, known, accept=cursor.accepts(known))
+                    require_same_columns(metadata, consumer, known)
+            # Of the other inputs, only those matter that are declared; each has its own row.
+            inputs = known.progress.inputs if known is not None else {}
+            pending = self.pending(begun_at_start(state, source, tracked, known, [*inputs]), source, tracked)
         except CursorStorageError:
             raise
         except UnknownTableError as error:
@@ -137,12 +129,19 @@ class Inspector:
             table=tracked.table,
             target=self.target,
             state=state,
-            newest_stamp=history.newest if history else None,
-            in_flight_since_ms=self._since(state),
+            requests=tuple(each for each in cursor.requests if each.upstream == tracked.upstream),
+            in_flight=self._in_flight(edge),
             pending=pending,
             problem=problem,
             is_waiting=is_waiting,
         )
+
+    def _in_flight(self, edge: Edge) -> IcdcTable | None:
+        """The ICDC table of the newest capture whose run may be at work."""
+        names = names_by_number(self.catalog, edge, namespace=self.icdc_namespace)
+        newest = next(iter(names.values()), ())
+        tables = tables_named(self.catalog, edge, newest) if newest else []
+        return next((table for table in tables if table.run_id and self.is_at_work(table.run_id)), None)
 
     def _target(self) -> TableMetadata | IpsError | None:
         """The consumer's table, None if there is none, or what is wrong with this table alone."""
@@ -190,9 +189,3 @@ class Inspector:
         """
         source = self.catalog.load(tracked.table, asset=consumer)
         return self.pending(EdgeState(Edge(consumer, tracked.upstream)), source, tracked)
-
-    def _since(self, state: EdgeState) -> int | None:
-        """When the capture in flight was taken: when its ICDC table was created."""
-        held = state.in_flight
-        metadata = self.catalog.find(held.icdc_table) if held else None
-        return min((s.timestamp_ms for s in metadata.snapshots.values()), default=None) if metadata else None

@@ -18,8 +18,8 @@ from dagster_ips.errors.remedies import full_run
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.table_changes import TableChanges
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.code_stamps import makings
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.progress.table_progress import newest_progress
 from dagster_ips.spark.branches import is_conflict, sql_name
 from dagster_ips.spark.targets import add_columns, as_columns, columns_of, is_case_sensitive, widen_column
 
@@ -61,7 +61,8 @@ def require_rows_found(
     new = {*(each.path[0] for each in found.added if len(each.path) == 1), *target.unwritten_columns()}
     by = [column for column in sorted(new) if write_mode.finds_rows_by(column)]
     if isinstance(write_mode, OverwritePartitions):
-        made = makings(target).get(None)  # of an asset with partitions, some may lack nothing
+        known = newest_progress(target)
+        made = known.progress.made.get(None) if known is not None and len(known.progress.made) == 1 else None
         lacking = target.columns_since(made.schema_id) if made else ()
         by = sorted({*new, *lacking}.intersection(groups))
     if by and target.ancestry().head is not None:

@@ -1,59 +1,62 @@
-"""Write on a branch, publish by fast-forward, commit: the target's stamps decide what happened."""
+"""Publish what a run made: write on a branch, seal it with the table's progress, make it the table's ``main``.
+
+The branch's commits carry the whole progress. One commit of the table's metadata moves ``main`` and the tag that keeps
+the progress, and drops the branch; the catalog refuses it if ``main`` isn't what the progress was computed from.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.capture import Capture, Mode, Stamp
+from dagster_ips.core.capture import Capture, Mode, TargetMark
 from dagster_ips.core.log_lines import Event, LogLine, Tell, tell_nobody
 from dagster_ips.core.ownership import ACCEPTED, ASSET, Consent
-from dagster_ips.core.target import Standing, TargetHistory, committed, is_older, standing_of
 from dagster_ips.errors import (
     BranchNotKeptError,
     CaptureVoidError,
     DeclarationError,
     IpsError,
     PublishError,
+    RefMovedError,
     StagedBranchGoneError,
 )
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.snapshot_rows import branch_rows
-from dagster_ips.exactly_once.target_table.target_history import histories_since, store_settled
 from dagster_ips.exactly_once.target_table.target_ownership import (
+    left_unknown,
     require_columns_of,
     require_known_writes,
     require_own,
     require_same_columns,
 )
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.code_stamps import lasting_properties
-from dagster_ips.iceberg.lasting_facts import renewed_facts
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import (
-    announcement,
-    division_properties,
-    divisions_of,
-    is_of_attempt,
-    last_divided_otherwise,
-    published,
-    stamp_properties,
-    target_histories,
-)
-from dagster_ips.iceberg.storage import Storage
+from dagster_ips.iceberg.ref_commits import MAIN, branching, commit_refs, publication
+from dagster_ips.iceberg.stamps import attempt_properties, computed_properties, is_of_attempt
+from dagster_ips.progress.advance import Advance, Standing
+from dagster_ips.progress.cursor import Copy, Cursors, known_progress
+from dagster_ips.progress.lookups import LookedUp, lookups_after
+from dagster_ips.progress.made_rows import MadeBy, made_after
+from dagster_ips.progress.progress import Progress
+from dagster_ips.progress.progress_text import progress_text
+from dagster_ips.progress.table_progress import PIN, PROGRESS, TableProgress, newest_progress, table_progress
 from dagster_ips.spark.branches import Branch, branch_of_run, is_conflict, stamped
 from dagster_ips.spark.targets import set_properties
 from dagster_ips.spark.writes.append import append_rows
-from dagster_ips.state.store import EdgeStore
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame, SparkSession
 
 _MOST_ATTEMPTS = 20
 """How often a run writes its result. Of runs that end at once, each may have to wait for all others."""
+_SHOWN = 5
+_DROPPED = "someone dropped the branch while the run wrote to it, so it lacks a part of the result"
+_DAY_MS = 86_400_000
 _LOG = logging.getLogger(__name__)
 
 
@@ -61,13 +64,13 @@ _LOG = logging.getLogger(__name__)
 class Publication:
     """The outcome of a run's writes.
 
-    ``snapshots`` are those that are now on the target's ``main``, oldest first; none if there was nothing to write or
-    another run had published the same captures (``superseded_by`` are its stamps).
+    ``snapshots`` are those that are now on the target's ``main``, oldest first; none if there was nothing to write.
+    ``superseded_by`` is what another run had published of the same change, if it had.
     """
 
     metadata: TableMetadata | None
     snapshots: tuple[Snapshot, ...] = ()
-    superseded_by: tuple[Stamp, ...] = ()
+    superseded_by: TableProgress | None = None
 
 
 Write = Callable[[Branch, TableMetadata], None]
@@ -85,29 +88,33 @@ def unchecked(_: Branch) -> None:
 class Publisher:
     """Publishes to one target table by the session's commits.
 
-    ``properties`` are added to the stamps of the snapshots that complete the run's work; if they ``are_news``, such a
-    snapshot is published even if no row changed. ``consent`` is what a person allows the run; ``tell`` is called for
-    each step. If the ``catalog`` has a branch, that is published to instead of ``main``: only those who look at the
-    branch see it, and nothing is announced.
+    ``advance`` is what that adds to the table's progress; the rows are made as ``origin`` says and looked up in the
+    tables ``looked_up``. ``sealed`` gives the progress otherwise, for a run that restores rows. ``properties`` are
+    added to the summaries of the snapshots; if they ``are_news``, such a snapshot is published even if no row changed.
+    ``consent`` is what a person allows the run; ``tell`` is called for each step. If the ``catalog`` has a branch, that
+    is published to instead of ``main``: only those who look at the branch see it.
     """
 
     catalog: LakeCatalog
-    store: EdgeStore
+    store: Cursors
     session: SparkSession
     run_id: str
     properties: Mapping[str, str] = field(default_factory=dict)
     consent: Consent = field(default_factory=Consent)
     tell: Tell = tell_nobody
     are_news: bool = False
+    advance: Advance = field(default_factory=Advance)
+    origin: MadeBy = field(default_factory=MadeBy)
+    looked_up: Mapping[str, LookedUp] = field(default_factory=dict)
+    sealed: Callable[[TableProgress | None], Progress] | None = None
 
     def publish(
         self, table: str, captures: Sequence[Capture], write: Write, *, consumer: str, check: Check = unchecked
     ) -> Publication:
-        """Make ``write``'s result the head of ``table``, if ``check`` allows it, and commit ``captures``, its stamps.
+        """Make ``write``'s result the head of ``table``, if ``check`` allows it.
 
         If ``main`` moves in the meantime, or another commit comes in between, the branch is dropped and written again
-        on the newest head. If another run published the same captures first, this run's work is dropped and what the
-        other run stamped is committed.
+        on the newest head. If another run published the same change first, this run's work is dropped.
 
         Raises:
             CaptureVoidError: a person has meanwhile changed what is consumed.
@@ -117,26 +124,24 @@ class Publisher:
             PublishError: ``main`` kept moving, or the branch holds commits that aren't this run's.
             Exception: whatever ``write`` or ``check`` raised; nothing is published or consumed then.
         """
-        announced: set[str] = set()
         for attempt in range(1, _MOST_ATTEMPTS + 1):
             before = self.catalog.load(table, asset=consumer)
             self.require_branch(before)
-            if superseded := self.superseded(before, captures):
+            known = self.known(before, consumer)
+            if superseded := self.superseded(before, captures, consumer):
                 return superseded
             self.require_own(before, captures, consumer)
             branch, published_it = self.new_branch(table), True
             try:
-                published_it = self._write_and_fast_forward(
-                    branch, before, captures, write, check, asset=consumer, announced=announced
-                )
+                published_it = self._write_and_publish(branch, before, known, captures, write, check, asset=consumer)
             except Exception as error:
                 after = self.catalog.load(table, asset=consumer)
-                # The error may have come after the fast-forward took effect: only main's own history shows that.
+                # The error may have come after main had moved: only its own history shows that.
                 if not _own_snapshots(after, branch):
                     self.drop_branch(branch)
-                    moved = is_conflict(error) or isinstance(error, _MainMovedError)
+                    moved = is_conflict(error) or isinstance(error, RefMovedError)
                     moved = moved or after.head_snapshot_id() != before.head_snapshot_id()
-                    if not moved or isinstance(error, IpsError):
+                    if not moved or (isinstance(error, IpsError) and not isinstance(error, RefMovedError)):
                         raise
                     if attempt == _MOST_ATTEMPTS:
                         raise _moved_each_time(branch) from error
@@ -145,37 +150,86 @@ class Publisher:
                     )
                     continue
             if not published_it:
-                self.commit(captures, before)
                 self.drop_branch(branch)
+                self._consume_without_writing(known, consumer)
                 return Publication(before)
             published = self.catalog.load(table, asset=consumer)
-            self.commit(captures, published)
-            self.drop_branch(branch)
+            self.copy_progress(published, consumer)
             return Publication(published, _own_snapshots(published, branch))
         raise AssertionError  # the last attempt returned or raised
 
-    def stamp(self, captures: Sequence[Capture], branch: Branch) -> dict[str, str]:
-        """The summary properties of the commits to ``branch``."""
-        stamp = stamp_properties(tuple(captures), attempt=branch.name, run_id=self.run_id)
-        return stamp | dict(self.properties)
+    def known(self, target: TableMetadata, asset: str) -> TableProgress | None:
+        """What the table contains; None if a run that computes everything can't know.
 
-    def superseded(self, target: TableMetadata, captures: Sequence[Capture]) -> Publication | None:
-        """What another run published of ``captures``, after committing it; None if none did.
+        Raises:
+            TargetChangedError, UnknownPublicationError, StateUnreadableError: see ``table_progress``.
+        """
+        try:
+            return known_progress(
+                table_progress(target, asset=asset, storage=self.catalog.storage), self.store.get(asset), target
+            )
+        except IpsError:
+            if self.advance.mode is not Mode.FULL:
+                raise
+            return None
+
+    def stamp(self, branch: Branch, progress: Progress) -> dict[str, str]:
+        """The summary properties of the commits that complete the run's work on ``branch``."""
+        computed = computed_properties(self.advance.mode, self.advance.partitions)
+        own = attempt_properties(branch.name, self.run_id) | computed | {PROGRESS: progress_text(progress)}
+        return own | dict(self.properties)
+
+    def progress(self, target: TableMetadata, known: TableProgress | None, asset: str) -> Progress:
+        """The table's progress once the run is published on ``target``, of which that is ``known``."""
+        if self.sealed is not None:
+            return self.sealed(known)
+        advance, before = self.advance, known.progress if known is not None else None
+        if known is not None and known.asset not in (None, asset):
+            before = None  # All rows of the former owner are to be replaced.
+        made = made_after(
+            before,
+            self.origin,
+            mode=advance.mode,
+            anew=advance.anew,
+            partitions=advance.partitions,
+            every=advance.every,
+            was_empty=advance.was_empty,
+            schema_id=target.current_schema_id,
+            has_inputs=bool(advance.inputs),
+        )
+        lookups = lookups_after(before, self.looked_up, replaces_all=self._replaces_all(target))
+        found = advance.progress(known, made=made, lookups=lookups, known_to=self._left_unknown(target, known, asset))
+        return replace(found, code=self.origin.code)
+
+    def _replaces_all(self, target: TableMetadata) -> bool:
+        """Whether every row of the table is recomputed."""
+        is_whole = self.origin.replaces_all or self.advance.mode is Mode.FULL
+        return (is_whole and not self.advance.partitions) or target.head_snapshot_id() is None
+
+    def _left_unknown(self, target: TableMetadata, known: TableProgress | None, asset: str) -> TargetMark | None:
+        if self._replaces_all(target) or ACCEPTED in self.properties or self.consent.any_writes:
+            return None
+        return left_unknown(target, asset, known)
+
+    def superseded(self, target: TableMetadata, captures: Sequence[Capture], asset: str) -> Publication | None:
+        """What another run published of ``captures``; None if none did.
 
         Raises:
             CaptureVoidError: a person has meanwhile changed what is consumed.
-            PublishError: as in ``published_by_another`` and ``require_not_overtaken``; or another run published some of
-                the partitions, and not all.
+            PublishError: another run published some of it, or something else of the same partitions.
         """
         self.require_valid(captures)
-        superseded = published_by_another(self.catalog.storage, target, captures)
-        if not superseded:
-            self.require_not_overtaken(target.table, captures)
-            return None
-        self.adopt(superseded)
-        _require_all_superseded(target.table, captures, superseded)
-        self.tell(LogLine.of(Event.SKIP, table=target.table, reason="another run published the same change"))
-        return Publication(target, superseded_by=tuple(h.newest for _, h in superseded if h.newest))
+        known = self.known(target, asset)
+        match self.advance.standing(known):
+            case Standing.MAY_PUBLISH:
+                return None
+            case Standing.DONE:
+                self.tell(LogLine.of(Event.SKIP, table=target.table, reason="another run published the same change"))
+                return Publication(target, superseded_by=known)
+            case Standing.PARTLY_DONE:
+                of = f" of {', '.join(self.advance.partitions[:_SHOWN])}" if self.advance.partitions else ""
+                problem = f"another run has meanwhile published another change{of}, so run this again"
+                raise PublishError(table=target.table, branch=self.catalog.branch or MAIN, problem=problem)
 
     def require_own(self, target: TableMetadata, captures: Sequence[Capture], asset: str) -> None:
         """Fail unless the table is the asset's, and all that others wrote to it is known or replaced.
@@ -186,10 +240,12 @@ class Publisher:
             TargetColumnsChangedError: someone gave the names of columns to other columns.
         """
         require_own(target, asset, self.consent)
-        edges = [capture.edge for capture in captures if capture.mode is Mode.INCREMENTAL]
-        states = self.store.get_many(edges).values()
-        require_known_writes(target, asset, states, accept=self.consent.accept)
-        require_same_columns(target, asset, states)
+        if any(capture.mode is Mode.INCREMENTAL and not capture.is_of_new_partition for capture in captures):
+            known = self.known(target, asset)
+            if not self.consent.any_writes:
+                accept = self.consent.accept or self.advance.accepts
+                require_known_writes(target, asset, known, accept=accept)
+            require_same_columns(target, asset, known)
 
     def settling(self, target: TableMetadata | None, asset: str) -> Publisher:
         """A publisher to which it is news if a person's consent has an effect: only a published snapshot records that.
@@ -215,42 +271,80 @@ class Publisher:
         if branch.name not in self.catalog.load(branch.table, asset=asset).branches:
             raise BranchNotKeptError(catalog=self.catalog.name, table=branch.table, branch=branch.name)
 
-    def commit_without_writing(self, captures: Sequence[Capture]) -> None:
-        """Commit ``captures`` that held nothing to write; nothing is published.
+    def commit_without_writing(self, captures: Sequence[Capture], asset: str, *, reason: str = "no change") -> None:
+        """Count ``captures`` that held nothing to write, for a ``reason``, as consumed; nothing is published.
 
         Raises:
             CaptureVoidError: a person has meanwhile changed what is consumed.
         """
         self.require_valid(captures)
-        self.tell(LogLine.of(Event.SKIP, reason="no change"))
-        self.commit(captures, None)
+        self.tell(LogLine.of(Event.SKIP, reason=reason))
+        self._consume_without_writing(self.advance.base, asset)
 
-    def _write_and_fast_forward(  # noqa: PLR0913  # all are independent
+    def _consume_without_writing(self, known: TableProgress | None, asset: str) -> None:
+        """Store what the table contains just as it is, if it is still the one of the capture."""
+        progress, base = self.advance.without_writing(), self.advance.base
+        if (base and base.mark) != (known and known.mark):
+            return
+        if progress is None or base is None:
+            return
+        if progress != base.progress:
+            with effect(Effect.COPY_PROGRESS):
+                self.store.set_copy(asset, Copy(progress, base.mark))
+        self._tell_of_progress(progress)
+
+    def copy_progress(self, target: TableMetadata, asset: str) -> None:
+        """Store a copy of the table's progress. What is published is published, so this never fails."""
+        try:
+            known = newest_progress(target) if self.catalog.branch is None else None
+            if known is not None:
+                with effect(Effect.COPY_PROGRESS):
+                    self.store.set_copy(asset, Copy(known.progress, known.mark))
+                self._tell_of_progress(known.progress)
+        except Exception as error:  # noqa: BLE001  # the copy only saves work
+            _LOG.warning("the progress of %s could not be copied to Dagster (%s)", asset, type(error).__name__)
+
+    def _tell_of_progress(self, progress: Progress) -> None:
+        for each in self.advance.inputs:
+            self.tell(
+                LogLine.of(
+                    Event.COMMIT,
+                    upstream=each.upstream,
+                    number=None if each.is_partitioned else progress.number,
+                    partitions=len(each.starts) if each.is_partitioned else None,
+                    to_inclusive=each.to.snapshot_id if each.to else None,
+                )
+            )
+
+    def _write_and_publish(  # noqa: PLR0913, PLR0917  # all are independent
         self,
         branch: Branch,
         before: TableMetadata,
+        known: TableProgress | None,
         captures: Sequence[Capture],
         write: Write,
         check: Check,
         *,
         asset: str,
-        announced: set[str],
     ) -> bool:
         """Write and publish; return whether it was published.
 
         It isn't if an incremental run wrote nothing, so that no consumer of the table is woken.
         """
-        with effect(Effect.CREATE_BRANCH):
-            branch.create(self.session, head=before.ancestry().head)
+        self.create_branch(branch, before.ancestry().head, asset=asset)
         self.require_kept(branch, asset)
-        stamp = self.stamp(captures, branch)
+        stamp = self.stamp(branch, self.progress(before, known, asset))
         with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
             write(branch, before)
         now = self.catalog.load(branch.table, asset=branch.table)
-        if self.are_news and not _own_on_branch(now, branch):
-            with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
-                nothing = self.session.table(branch.sql_name).where("FALSE")
-                append_rows(nothing, branch, dedup_on=(), partition_columns=())
+        if branch.name not in now.branches:  # Sealing would create it again, without what was written to it.
+            raise PublishError(table=branch.table, branch=branch.name, problem=_DROPPED)
+        own = _own_on_branch(now, branch)
+        # A table's first progress is published even if there is no row: where the asset began must outlast the cursor.
+        are_news = self.are_news or known is None
+        must_say = are_news or not are_incremental(captures)  # Even if all rows were there already.
+        if (must_say and not own) or (own and PROGRESS not in own[0].summary):
+            self.seal(branch, stamp)
             now = self.catalog.load(branch.table, asset=branch.table)
         self.require_branch(now)
         _require_own_work_only(now, branch, before)
@@ -258,26 +352,72 @@ class Publisher:
         own = _own_on_branch(now, branch)
         if not own:
             require_not_staged(now, branch, asset)
-        if are_incremental(captures) and not self.are_news and all(snapshot.changes_no_file for snapshot in own):
+        if are_incremental(captures) and not are_news and all(snapshot.changes_no_file for snapshot in own):
             self.tell(LogLine.of(Event.SKIP, table=branch.table, reason="the change doesn't affect the table"))
             return False
         self.tell(written(branch, own))
         check(branch)
         self.require_valid(captures)
-        self.require_not_overtaken(branch.table, captures)
-        # Loaded again, as checks may take long: meanwhile, other runs may announce and publish something else, and a
-        # staged backfill may be cancelled.
+        # Loaded again, as checks may take long: meanwhile, a staged backfill may be cancelled.
         now = self.catalog.load(branch.table, asset=branch.table)
         self.require_branch(now)
-        if now.head_snapshot_id() != before.head_snapshot_id():
-            raise _MainMovedError
         _require_own_work_only(now, branch, before)
-        if self.catalog.branch is None:
-            announced |= self.announce(captures, now, branch, asset=asset, announced=announced)
-        with effect(Effect.PUBLISH):
-            branch.fast_forward(self.session, onto=self.catalog.branch or "main")
-        self.tell(LogLine.of(Event.PUBLISH, table=branch.table, snapshot=now.head_snapshot_id(branch.name)))
+        self.own(now, asset)
+        self.make_main(branch, before, now, asset=asset)
         return True
+
+    def own(self, target: TableMetadata, asset: str) -> None:
+        """Say in the table's properties whose it is, if they don't: snapshots that say it expire."""
+        if self.catalog.branch is None and target.properties.get(ASSET) != asset:
+            with effect(Effect.ALTER_TARGET):
+                set_properties(self.session, self.catalog.name, target.table, {ASSET: asset})
+
+    def create_branch(self, branch: Branch, head: Snapshot | None, *, asset: str) -> None:
+        """Create a branch of the table at ``head``; of a table without snapshots, by a statement of Spark.
+
+        It is kept for a day. Once something is committed to it, it is kept for a day and as long again as ``head`` was
+        old.
+        """
+        with effect(Effect.CREATE_BRANCH):
+            if head is None:
+                branch.create(self.session, head=None)
+                return
+            age_ms = max(0, time.time_ns() // 1_000_000 - head.timestamp_ms)
+            change = branching(branch.name, at=head.snapshot_id, age_ms=age_ms + _DAY_MS)
+            commit_refs(self.catalog, branch.table, change, asset=asset)
+
+    def seal(self, branch: Branch, stamp: Mapping[str, str]) -> None:
+        """Commit ``stamp`` to ``branch`` without any row."""
+        with effect(Effect.WRITE_BRANCH), stamped(self.session, stamp):
+            nothing = self.session.table(branch.sql_name).where("FALSE")
+            append_rows(nothing, branch, dedup_on=(), partition_columns=())
+
+    def make_main(
+        self, branch: Branch, before: TableMetadata, now: TableMetadata, *, asset: str, drops: Sequence[str] = ()
+    ) -> None:
+        """Make the head of ``branch``, as it is ``now``, the head of ``main``, if that is as ``before``, in one commit.
+
+        The branch goes with it, and other branches, ``drops``.
+
+        Raises:
+            RefMovedError: the head has moved since, or someone wrote to the branch.
+            PublishError: others committed to the table each time.
+        """
+        head = now.head_snapshot_id(branch.name)
+        if head is None:
+            raise RefMovedError(table=branch.table, ref=branch.name, expected=None, found=None)
+        onto = self.catalog.branch
+        change = publication(
+            branch.name,
+            head=head,
+            expected=before.head_snapshot_id(),
+            pin=PIN if onto is None else None,
+            onto=onto or MAIN,
+            drops=drops,
+        )
+        with effect(Effect.PUBLISH):
+            commit_refs(self.catalog, branch.table, change, asset=asset)
+        self.tell(LogLine.of(Event.PUBLISH, table=branch.table, snapshot=head))
 
     def rows_of(self, branch: Branch) -> DataFrame:
         """The rows of a branch as readers of the table would see them."""
@@ -285,54 +425,10 @@ class Publisher:
         return branch_rows(self.session, branch, now, storage=self.catalog.storage)
 
     def require_branch(self, target: TableMetadata) -> None:
-        """Fail if the branch is missing: the fast-forward would re-create it, or ``main`` would be written instead."""
+        """Fail if the branch is missing: the publication would re-create it, or ``main`` would be written instead."""
         branch = self.catalog.branch
         if branch is not None and branch not in target.branches:
             raise StagedBranchGoneError(table=target.table, branch=branch)
-
-    def announce(
-        self,
-        captures: Sequence[Capture],
-        target: TableMetadata,
-        branch: Branch,
-        *,
-        asset: str,
-        announced: Collection[str] = (),
-    ) -> set[str]:
-        """Announce in the table's properties that ``branch``'s head is about to be published: see ``shows_all_since``.
-
-        Also record whose table it is, how it is made and divided, if the properties don't say so, and how many rows it
-        has. This can't be one step with the publication, so it comes first: nothing can be published without having
-        been announced. Facts that an attempt before has ``announced`` begin now. Returns the names of the properties.
-        """
-        head = target.head_snapshot_id(branch.name)
-        if head is None:
-            return set()
-        snapshot = target.snapshots.get(head)
-        properties = {ASSET: asset} if target.properties.get(ASSET) != asset else {}
-        properties |= announcement(captures, head) | published(snapshot)
-        properties |= renewed_facts(target, announced)
-        properties |= division_properties(target, divisions_of(captures))
-        properties |= lasting_properties(target, [snapshot.summary] if snapshot else [])
-        if properties:
-            with effect(Effect.ANNOUNCE):
-                set_properties(self.session, branch.catalog, branch.table, properties)
-        return set(properties)
-
-    def commit(self, captures: Sequence[Capture], target: TableMetadata | None) -> None:
-        """Commit ``captures`` as consumed, as far as the stamps of ``target`` and what is known about others allow it.
-
-        ``target`` is None if the run did not look at it, because there was nothing to write.
-        """
-        edges = [capture.edge for capture in captures]
-        histories, states = target_histories(target, edges) if target else {}, self.store.get_many(edges)
-        now = {each.edge: committed(states[each.edge], each, histories.get(each.edge)) for each in captures}
-        done = [capture for capture in captures if now[capture.edge] is not states[capture.edge]]
-        if done:
-            with effect(Effect.COMMIT):
-                self.store.set(*(now[capture.edge] for capture in done))
-        for line in dict.fromkeys(capture.edge.line for capture in done):
-            self.tell(_committed([capture for capture in done if capture.edge.line == line]))
 
     def require_valid(self, captures: Sequence[Capture]) -> None:
         """Fail if a person has meanwhile changed what is consumed.
@@ -340,44 +436,20 @@ class Publisher:
         Raises:
             CaptureVoidError: a person has.
         """
-        states = self.store.get_many(capture.edge for capture in captures)
-        for capture in captures:
-            state = states[capture.edge]
-            if capture.number <= state.voided:
-                edge, last = capture.edge, state.interventions[-1]
-                raise CaptureVoidError(
-                    consumer=edge.consumer,
-                    upstream=edge.upstream,
-                    number=capture.number,
-                    kind=last.kind,
-                    who=last.who,
-                    why=last.why,
-                )
-
-    def require_not_overtaken(self, table: str, captures: Sequence[Capture]) -> None:
-        """Fail if another run has meanwhile consumed later changes of a partition and had nothing to write.
-
-        What it consumed may take back what ``captures`` hold. If they were published now, a partition would have to
-        consume that again, but by then it may be forgotten that it changed (``LineState.without``). Fail as well if a
-        partition is to be computed anew since: what is added to it now would hide that.
-
-        Raises:
-            PublishError: another run has, or a partition is.
-        """
-        partitions = [capture for capture in captures if capture.edge.partition is not None]
-        states = self.store.get_many(capture.edge for capture in partitions)
-        for capture in partitions:
-            if states[capture.edge].is_beyond(capture):
-                problem = (
-                    f"since this run began, another run has consumed later changes of {capture.edge}, or it was marked "
-                    "to be recomputed"
-                )
-                raise PublishError(table=table, branch=self.catalog.branch or "main", problem=problem)
-
-    def adopt(self, superseded: Sequence[tuple[Capture, TargetHistory]]) -> None:
-        """Commit as consumed what other runs published, as far as their stamps say."""
-        histories = {capture.edge: history for capture, history in superseded}
-        store_settled(self.store, self.store.get_many(histories), histories)
+        upstreams = {capture.edge.upstream for capture in captures}
+        for capture in captures[:1]:
+            asset = capture.edge.consumer
+            base = self.advance.base.progress.obeyed if self.advance.base is not None else 0
+            for each in self.store.get(asset).requests:
+                if each.upstream in upstreams and each.id > max(base, self.advance.obeyed):
+                    raise CaptureVoidError(
+                        consumer=asset,
+                        upstream=each.upstream,
+                        number=capture.number,
+                        kind=each.kind,
+                        who=each.who,
+                        why=each.why,
+                    )
 
     def drop_branch(self, branch: Branch) -> None:
         """Try to drop the branch: one left behind expires by its own retention, and its work is published or void."""
@@ -386,10 +458,6 @@ class Publisher:
                 branch.drop(self.session)
         except Exception:  # noqa: BLE001  # whatever the engine raises, the outcome of the run is decided
             _LOG.warning("branch %s of %s could not be dropped; it will expire on its own", branch.name, branch.table)
-
-
-class _MainMovedError(Exception):
-    """``main`` isn't where the branch was cut. If someone moved it back, a fast-forward would undo that."""
 
 
 def are_incremental(captures: Sequence[Capture]) -> bool:
@@ -407,84 +475,6 @@ def written(branch: Branch, snapshots: Sequence[Snapshot]) -> LogLine:
     }
     sums = {name: sum(int(s.summary.get(key, 0)) for s in snapshots) for name, key in counts.items()}
     return LogLine.of(Event.WRITE, table=branch.table, branch=branch.name, **sums)
-
-
-def _committed(captures: Sequence[Capture]) -> LogLine:
-    """The log line for captures of one line: a single capture, or one for each partition."""
-    capture, up_to = captures[0], captures[0].to_inclusive
-    is_partitioned = capture.edge.partition is not None
-    return LogLine.of(
-        Event.COMMIT,
-        upstream=capture.edge.upstream,
-        number=None if is_partitioned else capture.number,
-        partitions=len(captures) if is_partitioned else None,
-        to_inclusive=up_to.snapshot_id if up_to else None,
-    )
-
-
-def published_by_another(
-    storage: Storage, target: TableMetadata, captures: Sequence[Capture]
-) -> list[tuple[Capture, TargetHistory]]:
-    """The captures whose number, or a later one, is stamped on the target already, with the history that says so.
-
-    Raises:
-        PublishError: the target's newest stamp isn't the one from when the capture began, nor that of a later capture:
-            the target was changed from outside, and what the capture builds on may be gone. Or a full run was
-            requested, and what another run published meanwhile isn't one. Or another run may have published something
-            that has expired already. Or the partitions were redefined, and a run that knows it has published.
-    """
-    superseded = []
-    histories = histories_since(storage, target, {capture.edge: capture.target for capture in captures})
-    for capture in captures:
-        history = histories[capture.edge]
-        match standing_of(capture, history):
-            case Standing.SUPERSEDED:
-                superseded.append((capture, history))
-            case Standing.MAY_PUBLISH:
-                pass
-            case problem:
-                raise PublishError(table=target.table, branch="main", problem=problem.format(edge=capture.edge))
-    if not superseded:
-        _require_same_division(target, captures)
-    return superseded
-
-
-def _require_same_division(target: TableMetadata, captures: Sequence[Capture]) -> None:
-    """Fail if a run has published rows of redefined partitions after incremental ``captures`` were taken.
-
-    When they were taken, everything that was divided otherwise was older than the mark of their states: otherwise all
-    would be recomputed. New partitions have no mark; all of their rows are replaced.
-
-    Raises:
-        PublishError: a run has.
-    """
-    others = {line: last_divided_otherwise(target, line, of) for line, of in divisions_of(captures).items()}
-    for capture in captures:
-        other = None if capture.is_of_new_partition else others.get(capture.edge.line)
-        if capture.mode is Mode.INCREMENTAL and other and is_older(capture.target, other):
-            problem = (
-                f"the partitions were redefined after this run had captured {capture.edge}, and another run has "
-                f"published since, which may have written the same rows"
-            )
-            raise PublishError(table=target.table, branch="main", problem=problem)
-
-
-def _require_all_superseded(
-    table: str, captures: Sequence[Capture], superseded: Sequence[tuple[Capture, TargetHistory]]
-) -> None:
-    """Fail if others published only some partitions: the rest can't be separated from what is written with them.
-
-    Raises:
-        PublishError: another run published some of a run's partitions, and not all.
-    """
-    done = {capture.edge.partition for capture, _ in superseded}
-    if left := sorted({capture.edge.key for capture in captures if capture.edge.partition not in done}):
-        listed = f"{left[0]} to {left[-1]}" if len(left) > 1 else left[0]
-        problem = (
-            f"another run published {len(done)} of this run's partitions a moment ago; the other {len(left)} "
-            f"({listed}) were not written, so run them again"
-        )
-        raise PublishError(table=table, branch="main", problem=problem)
 
 
 def _moved_each_time(branch: Branch) -> PublishError:
@@ -528,8 +518,7 @@ def _require_own_work_only(now: TableMetadata, branch: Branch, before: TableMeta
             raise PublishError(table=branch.table, branch=branch.name, problem=problem)
     new = (now.snapshots[each] for each in now.snapshots.keys() - before.snapshots.keys())
     if 0 < there < sum(is_of_attempt(each, branch.name) for each in new):
-        problem = "someone dropped the branch while the run wrote to it, so it lacks a part of the result"
-        raise PublishError(table=branch.table, branch=branch.name, problem=problem)
+        raise PublishError(table=branch.table, branch=branch.name, problem=_DROPPED)
 
 
 def require_not_staged(now: TableMetadata, branch: Branch, asset: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.capture import Capture, Mode
-from dagster_ips.core.code_of_rows import not_made_by_plan
+from dagster_ips.core.code_of_rows import Making, not_made_by_plan
 from dagster_ips.core.ownership import ASSET
 from dagster_ips.core.partials_property import PARTIALS
 from dagster_ips.core.partition_keys import PartitionKeys
@@ -22,11 +22,13 @@ from dagster_ips.exactly_once.publish.column_evolution import follow_frame, requ
 from dagster_ips.exactly_once.publish.publisher import Check, Publication, Publisher, unchecked
 from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.exactly_once.publish.table_changes import TableChanges
-from dagster_ips.iceberg import code_stamps, lookup_stamps
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.file_spans import column_kinds
-from dagster_ips.iceberg.lookup_stamps import LookedUp
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.progress.advance import Advance
+from dagster_ips.progress.lookups import LookedUp, are_news, unchanged
+from dagster_ips.progress.made_rows import MadeBy, codes_of
+from dagster_ips.progress.progress import Progress
 from dagster_ips.spark.error_text import naming_lost_checkpoints
 from dagster_ips.spark.targets import TableDescription, create_table, order_table, set_properties
 
@@ -78,37 +80,36 @@ def publish_result(  # noqa: PLR0913  # all are independent
     lake = publisher.catalog
     existing = lake.find(table.name)
     # Checked before any frame is used: once other runs have published the change, the frame's input may be gone.
-    if existing is not None and (superseded := publisher.superseded(existing, captures)):
+    if existing is not None and (superseded := publisher.superseded(existing, captures, table.asset)):
         return superseded
     if existing is not None:
         publisher.require_own(existing, captures, table.asset)
     publisher = publisher.settling(existing, table.asset)
     with naming_lost_checkpoints(table.asset):
         result, stored = _checked(replace(result, storage=lake.storage), table, existing, catalog=lake.name)
+    if not captures:
+        publisher = replace(publisher, advance=Advance(partitions=tuple(table.partitions)))
+    found = publisher.known(existing, table.asset) if existing is not None else None
+    known = found.progress if found is not None else None
     if existing is not None:
-        table = replace(table, code=known_code(table.code, code_stamps.codes_of(existing)))
-        _require_same_plan(table, existing, captures, result)
+        table = replace(table, code=known_code(table.code, codes_of(known)))
+        _require_same_plan(table, existing, known, captures, result)
     new = sorted({each.edge.key for each in captures if each.is_of_new_partition})
-    if existing is not None and not new and not publisher.are_news and result.changes_nothing():
-        publisher.commit_without_writing(captures)
+    if found is not None and not new and not publisher.are_news and result.changes_nothing():
+        publisher.commit_without_writing(captures, table.asset)
         return Publication(existing)
     changes = TableChanges(lake, publisher.session, table.name, existing)
     with changes.taken_back_on_error():
-        stored = _created_or_followed(publisher, table, existing, stored, changes)
+        stored = _created_or_followed(publisher, table, existing, known, stored, changes)
         if not isinstance(result.write_mode, Combine):
             result = replace(result, frame=stored)
-        made = code_stamps.properties(
-            existing,
-            captures,
-            table.code,
-            declared=table.declared,
-            replaces_all=result.replaces_all,
-            partitions=table.partitions,
+        result = replace(result, unchanged=unchanged(known, looked_up))
+        publisher = replace(
+            publisher,
+            origin=MadeBy(table.code, table.declared, result.replaces_all),
+            looked_up=looked_up,
+            are_news=publisher.are_news or (not result.replaces_all and are_news(known, looked_up)),
         )
-        made |= lookup_stamps.properties(existing, looked_up, replaces_all=result.replaces_all)
-        result = replace(result, unchanged=lookup_stamps.unchanged(existing, looked_up))
-        are_news = publisher.are_news or (not result.replaces_all and lookup_stamps.are_news(existing, looked_up))
-        publisher = replace(publisher, properties={**publisher.properties, **made}, are_news=are_news)
         if table.divided is not None:
             target = lake.load(table.name, asset=table.asset)
             partitions = _rows_of(table.divided, table.partitions, target)
@@ -141,7 +142,9 @@ def _checked(
     return checked, stored
 
 
-def _require_same_plan(table: AssetTable, existing: TableMetadata, captures: Sequence[Capture], result: Result) -> None:
+def _require_same_plan(
+    table: AssetTable, existing: TableMetadata, known: Progress | None, captures: Sequence[Capture], result: Result
+) -> None:
     """Fail unless the plan that made the rows of a combine() is the one that computes the change to add to them.
 
     Raises:
@@ -149,13 +152,10 @@ def _require_same_plan(table: AssetTable, existing: TableMetadata, captures: Seq
     """
     if result.mode is Mode.FULL or not isinstance(table.write_mode, Combine) or table.code is None:
         return
-    known = code_stamps.makings(existing)
-    going_on = [each for each in captures if not each.is_of_new_partition]
-    made = {
-        each.edge.partition: code_stamps.making_of(existing, known, each.edge.partition, each.target)
-        for each in going_on
-    }
-    if why := not_made_by_plan(made, table.code, table.plan, texts_in(PLANS, existing.properties)):
+    made = known.made if known is not None else {}
+    going_on = {each.edge.partition for each in captures if not each.is_of_new_partition}
+    making = {partition: made.get(partition, made.get(None, Making())) for partition in going_on}
+    if why := not_made_by_plan(making, table.code, table.plan, texts_in(PLANS, existing.properties)):
         raise PlanChangedError(table=table.name, problem=why)
 
 
@@ -173,12 +173,17 @@ def _require_same_storage(target: TableMetadata | None, partials: str | None, as
     )
 
 
-def _created_or_followed(
-    publisher: Publisher, table: AssetTable, existing: TableMetadata | None, stored: DataFrame, changes: TableChanges
+def _created_or_followed(  # noqa: PLR0913, PLR0917  # all are independent
+    publisher: Publisher,
+    table: AssetTable,
+    existing: TableMetadata | None,
+    known: Progress | None,
+    stored: DataFrame,
+    changes: TableChanges,
 ) -> DataFrame:
     """Create the table for rows like ``stored``, or have it follow them; returns them in the form that fits it."""
     lake, session = publisher.catalog, publisher.session
-    texts = _texts(existing, table)
+    texts = _texts(existing, known, table)
     description = table.description.with_properties(texts)
     if existing is None:
         create_target(lake, session, table.name, stored, description)
@@ -219,7 +224,7 @@ def order_new_target(
             order_table(session, catalog, table, description.sort_by)
 
 
-def _texts(existing: TableMetadata | None, table: AssetTable) -> dict[str, str]:
+def _texts(existing: TableMetadata | None, known: Progress | None, table: AssetTable) -> dict[str, str]:
     """Table properties that record the query or the plan of the run's code; empty if they do, or it has neither."""
     properties, code = existing.properties if existing else {}, table.code
     match table.write_mode:
@@ -231,8 +236,7 @@ def _texts(existing: TableMetadata | None, table: AssetTable) -> dict[str, str]:
             return {}
     if code is None or code in texts_in(name, properties):
         return {}
-    of_rows = code_stamps.codes_of(existing) if existing else ()
-    return texts_property(name, properties, code, text, of_rows=of_rows)
+    return texts_property(name, properties, code, text, of_rows=codes_of(known))
 
 
 def _rows_of(divided: PartitionKeys, keys: Collection[str], target: TableMetadata) -> Predicate:

@@ -45,7 +45,7 @@ from dagster_ips.spark.writes.append import append_rows, first_per_key
 from dagster_ips.spark.writes.combine import combine_rows
 from dagster_ips.spark.writes.group_parts import Aggregates, Change, explained
 from dagster_ips.spark.writes.merge import latest_rows, merge_rows, refuse_repeated_keys
-from dagster_ips.spark.writes.overwrite import ChangedKeys, replace_partitions, replace_rows, write_errors_explained
+from dagster_ips.spark.writes.overwrite import KeysToReplace, replace_partitions, replace_rows, write_errors_explained
 from dagster_ips.spark.writes.overwrite_where import (
     delete_where,
     is_outside,
@@ -410,7 +410,7 @@ class Result:
                     "merge(on=...) or overwrite_partitions().",
                 )
 
-    def _gone(self, branch: Branch, target: TableMetadata, on: Sequence[str]) -> Iterator[ChangedKeys]:
+    def _gone(self, branch: Branch, target: TableMetadata, on: Sequence[str]) -> Iterator[KeysToReplace]:
         """The keys that the target must no longer have, unless the result has them."""
         for change in self.inputs:
             if change.may_remove_rows and (change.groups or change.fragments):
@@ -419,11 +419,11 @@ class Result:
             if change.groups:
                 for group in change.groups:
                     keys = group.keys_in_result
-                    yield ChangedKeys(keys, with_nested_keys_as_in(target.struct, change.changed_keys(group), keys))
+                    yield KeysToReplace(keys, with_nested_keys_as_in(target.struct, change.changed_keys(group), keys))
             elif change.may_remove_rows and change.fragments:
                 self._require_no_live_rows(branch, target, on, change)
                 found = change.keyed(removed(change.net()), on).distinct()
-                yield ChangedKeys(on, with_nested_keys_as_in(target.struct, found, on))
+                yield KeysToReplace(on, with_nested_keys_as_in(target.struct, found, on))
 
     def _renewed(self, target: TableMetadata, on: Sequence[str]) -> Sequence[DataFrame]:
         """The keys whose row was removed upstream, so that another row may take its place."""
@@ -475,13 +475,13 @@ class Result:
                     "affected(...).",
                 )
 
-    def _changed_partitions(self) -> Iterator[ChangedKeys]:
+    def _changed_partitions(self) -> Iterator[KeysToReplace]:
         for change in self.inputs:
             for taken in change.taken:
                 if taken.frame is Frame.AFFECTED:
-                    yield ChangedKeys(taken.keys_in_result, change.changed_keys(taken))
+                    yield KeysToReplace(taken.keys_in_result, change.changed_keys(taken))
                 elif taken.frame is Frame.SCOPE and change.partitions:
-                    yield ChangedKeys(taken.keys_in_result, sorted(change.partitions.values, key=repr))
+                    yield KeysToReplace(taken.keys_in_result, sorted(change.partitions.values, key=repr))
 
     def _write_all(self, branch: Branch, target: TableMetadata) -> None:
         """Replace all that the run computes, by the same rules for rows that share a key."""

@@ -20,7 +20,6 @@ from typing import NoReturn
 
 from dagster_ips.core.ancestry import Snapshot
 from dagster_ips.core.capture import Capture
-from dagster_ips.core.log_lines import Event, LogLine
 from dagster_ips.core.ownership import ASSET, ATTEMPT
 from dagster_ips.core.ranges import quoted
 from dagster_ips.errors import DirectWriteError, PublishError, UnstampedCommitError
@@ -32,15 +31,13 @@ from dagster_ips.exactly_once.publish.publisher import (
     Publisher,
     are_incremental,
     is_empty_root,
-    published_by_another,
     require_not_staged,
     written,
 )
 from dagster_ips.exactly_once.target_table.target_ownership import require_columns_of
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import attempt_properties, has_attempt, is_of_attempt
-from dagster_ips.spark.branches import SNAPSHOT_PROPERTY, Branch, is_conflict, stamped, table_argument
-from dagster_ips.spark.writes.append import append_rows
+from dagster_ips.spark.branches import SNAPSHOT_PROPERTY, Branch, stamped, table_argument
 from dagster_ips.spark.writes.overwrite import replace_rows
 from dagster_ips.spark.writes.overwrite_where import delete_where
 
@@ -144,8 +141,7 @@ class Block:
         now, publisher, session = self.check(), self.publisher, self.publisher.session
         head = now.ancestry(self.ref).head
         sealed = publisher.new_branch(self.branch.table)
-        with effect(Effect.CREATE_BRANCH):
-            sealed.create(session, head=head)
+        publisher.create_branch(sealed, head, asset=self.consumer)
         self.sealed = sealed
         if self.partitions is not None:
             assert self._begun is not None  # noqa: S101  # a branch has a snapshot
@@ -153,9 +149,8 @@ class Block:
             self.partitions.require_within(session, publisher.catalog, now, since, self._commits(now)[::-1])
         check(sealed)
         publisher.require_valid(captures)
-        nothing = session.table(sealed.sql_name).where("FALSE")
-        with effect(Effect.WRITE_BRANCH), stamped(session, publisher.stamp(captures, self.branch)):
-            append_rows(nothing, sealed, dedup_on=(), partition_columns=())
+        progress = publisher.progress(self.before, publisher.known(self.before, self.consumer), self.consumer)
+        publisher.seal(sealed, publisher.stamp(self.branch, progress))
         return self.check()
 
     def drop_branches(self) -> None:
@@ -163,40 +158,24 @@ class Block:
         for branch in filter(None, (self.sealed, self.branch)):
             self.publisher.drop_branch(branch)
 
-    def announce(self, captures: Sequence[Capture], sealed: TableMetadata) -> None:
-        """Announce that the branch is about to be published.
-
-        Raises:
-            PublishError: another commit to the table came in between.
-        """
-        if self.publisher.catalog.branch is not None:
-            return  # Publishing the backfill announces it.
-        try:
-            self.publisher.announce(captures, sealed, self.sealed or self.branch, asset=self.consumer)
-        except Exception as error:
-            if not is_conflict(error):
-                raise
-            self._fail("someone else changed the table before the block's result could be published")
-
     def publish(self, seal: int) -> None:
         """Make the sealed branch, whose head is ``seal``, the table's ``main``.
 
         Raises:
             PublishError: ``main`` moved since the last check.
         """
+        branch = self.sealed or self.branch
         try:
-            with effect(Effect.PUBLISH):
-                onto = self.publisher.catalog.branch or "main"
-                (self.sealed or self.branch).fast_forward(self.publisher.session, onto=onto)
+            self.publisher.make_main(branch, self.before, self._load(), asset=self.consumer, drops=[self.branch.name])
         except Exception as error:  # noqa: BLE001  # whatever it is, main's own history shows what took effect
             if self._load().ancestry().find(seal) is None:
                 self.drop_branches()
                 self._fail(f"it could not become the table's main ({type(error).__name__})")
 
-    def written(self, now: TableMetadata) -> tuple[Snapshot, ...]:
-        """The commits on the branch, oldest first."""
+    def written(self, now: TableMetadata, ref: str) -> tuple[Snapshot, ...]:
+        """The block's commits on ``ref``, oldest first."""
         known = self.before.snapshots
-        return tuple(s for s in reversed(now.ancestry(self.ref).snapshots) if s.snapshot_id not in known)
+        return tuple(s for s in reversed(now.ancestry(ref).snapshots) if s.snapshot_id not in known)
 
     def require_nothing_written_directly(self, now: TableMetadata | None = None) -> None:
         """Fail if the block wrote to ``main``, which everyone sees and which can't be dropped with the branch.
@@ -254,8 +233,7 @@ def block(  # noqa: PLR0913  # all are independent
     """
     before = publisher.catalog.load(table, asset=consumer)
     publisher.require_branch(before)
-    if superseded := published_by_another(publisher.catalog.storage, before, captures):
-        publisher.adopt(superseded)
+    if publisher.superseded(before, captures, consumer):
         problem = "another run published the same change a moment ago, so the block was not run"
         raise PublishError(table=table, branch="main", problem=problem)
     publisher.require_own(before, captures, consumer)
@@ -263,23 +241,23 @@ def block(  # noqa: PLR0913  # all are independent
     branch, session = publisher.new_branch(table), publisher.session
     opened = Block(publisher, branch, before, consumer, partitions)
     try:
-        with effect(Effect.CREATE_BRANCH):
-            branch.create(session, head=before.ancestry().head)
+        publisher.create_branch(branch, before.ancestry().head, asset=consumer)
         publisher.require_kept(branch, consumer)
         with stamped(session, opened.stamp):
             opened.begin(captures)
             yield opened
         now = opened.check()
-        snapshots = opened.written(now)
+        snapshots = opened.written(now, opened.ref)
         if not snapshots:
             require_not_staged(now, branch, consumer)
         seal = None
         is_changed = not all(snapshot.changes_no_file for snapshot in snapshots)
-        if not are_incremental(captures) or publisher.are_news or is_changed:
+        is_first = publisher.known(before, consumer) is None
+        if is_first or is_changed or publisher.are_news or not are_incremental(captures):
             publisher.tell(written(branch, snapshots))
             sealed = opened.seal(captures, check)
             seal = sealed.head_snapshot_id(opened.ref)
-            opened.announce(captures, sealed)
+            publisher.own(sealed, consumer)
     except BaseException as error:
         opened.drop_branches()
         if isinstance(error, Exception) and not isinstance(error, PublishError | DirectWriteError):
@@ -287,10 +265,12 @@ def block(  # noqa: PLR0913  # all are independent
         raise
     if seal is not None:
         opened.publish(seal)
-        publisher.tell(LogLine.of(Event.PUBLISH, table=table, snapshot=seal))
     else:
-        publisher.tell(LogLine.of(Event.SKIP, table=table, reason="the statements didn't change the table"))
+        reason = "the statements didn't change the table"
+        publisher.commit_without_writing(captures, consumer, reason=reason)
     published = publisher.catalog.load(table, asset=consumer)
-    publisher.commit(captures, published)
-    opened.publication = Publication(published, opened.written(published) if seal is not None else ())
-    opened.drop_branches()
+    if seal is not None:
+        publisher.copy_progress(published, consumer)
+    opened.publication = Publication(published, opened.written(published, "main") if seal is not None else ())
+    if seal is None:
+        opened.drop_branches()

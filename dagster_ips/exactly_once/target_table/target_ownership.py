@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.capture import EdgeState, Mode, TargetMark
-from dagster_ips.core.ownership import Consent, ForeignWrites, hidden_change, may_hold_rows, owner_of, told
+from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.capture import Mode, TargetMark
+from dagster_ips.core.ownership import (
+    Consent,
+    ForeignWrites,
+    Published,
+    hidden_change,
+    live_rows,
+    may_hold_rows,
+    owner_of,
+    told,
+)
 from dagster_ips.core.size_text import counted
 from dagster_ips.errors import ForeignWriteError, TargetColumnsChangedError, TargetOfAnotherError, UnknownRowsError
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import last_published
+from dagster_ips.progress.table_progress import TableProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +29,6 @@ class Accepted:
 
     snapshots: tuple[Snapshot, ...] = ()
     head: Snapshot | None = None
-
-    def known_to(self, state: EdgeState, target: TableMetadata) -> EdgeState:
-        """``state`` with a mark that includes the accepted writes."""
-        if self.head is None or state.target is None:
-            return state
-        places = target.ancestry().places()
-        is_newer = places.get(state.target.snapshot_id, len(places)) > places[self.head.snapshot_id]
-        return replace(state, target=TargetMark.at(self.head, target.uuid)) if is_newer else state
 
 
 def require_own(target: TableMetadata, asset: str, consent: Consent) -> str | None:
@@ -45,31 +46,29 @@ def require_own(target: TableMetadata, asset: str, consent: Consent) -> str | No
 
 
 def require_known_writes(
-    target: TableMetadata, asset: str, states: Iterable[EdgeState], *, accept: int | None = None
+    target: TableMetadata, asset: str, known: TableProgress | None, *, accept: int | None = None
 ) -> None:
-    """Fail if someone else changed rows after the marks of ``states``; states without a mark aren't checked.
+    """Fail if someone else changed rows after what is ``known``; nothing is checked if nothing is.
 
-    ``accept`` is a snapshot up to which changes by expired commits are accepted.
+    ``accept`` is a snapshot up to which changes are accepted.
 
     Raises:
         ForeignWriteError: someone did.
     """
-    writes, of_all = ForeignWrites.of(target.ancestry(), asset), list(states)
-    _require_none_hidden(target, asset, of_all, accept=accept)
-    for of_partition in _by_partition(of_all):
-        if known := _known(of_partition, target):
-            _require_none(writes.after(known), target, asset)
+    if known is None:
+        return
+    _require_none_hidden(target, asset, known, accept=accept)
+    _require_none(ForeignWrites.of(target.ancestry(), asset, accept=accept).after(_ids(known, target)), target, asset)
 
 
-def require_same_columns(target: TableMetadata, asset: str, states: Iterable[EdgeState]) -> None:
-    """Fail if a name stands for another column than when the rows that the ``states`` know about were published.
+def require_same_columns(target: TableMetadata, asset: str, known: TableProgress | None) -> None:
+    """Fail if a name stands for another column than at the last publication.
 
     Raises:
         TargetColumnsChangedError: one does, or may.
     """
-    known = (state.target for state in states)
-    for schema_id in {each.schema_id for each in known if each and each.table_uuid == target.uuid}:
-        require_columns_of(schema_id, target, asset)
+    if known is not None and known.mark.table_uuid == target.uuid:
+        require_columns_of(known.mark.schema_id, target, asset)
 
 
 def require_columns_of(schema_id: str | None, target: TableMetadata, asset: str) -> None:
@@ -84,17 +83,17 @@ def require_columns_of(schema_id: str | None, target: TableMetadata, asset: str)
 
 
 def require_no_strange_rows(
-    target: TableMetadata, asset: str, states: Sequence[EdgeState], *, consent: Consent, mode: Mode
+    target: TableMetadata, asset: str, known: TableProgress | None, *, consent: Consent, mode: Mode
 ) -> None:
     """Fail if a run in ``mode``, which nobody asked for, is the first to write a table that has rows.
 
-    ``states`` are those of the edges that it reads. A consent to accept rows doesn't allow a full run to replace them.
+    ``known`` is what the table contains. A consent to accept rows doesn't allow a full run to replace them.
 
     Raises:
         UnknownRowsError: it is.
     """
     ancestry = target.ancestry()
-    is_known = _known(states, target) or owner_of(ancestry, target.properties) == asset
+    is_known = known is not None or owner_of(ancestry, target.properties) == asset
     if consent.any_writes or is_known or ancestry.head is None or not may_hold_rows(ancestry):
         return
     writes = ForeignWrites.of(ancestry, asset, accept=consent.accept)
@@ -102,36 +101,37 @@ def require_no_strange_rows(
         raise UnknownRowsError(table=target.table, asset=asset, head_snapshot_id=ancestry.head.snapshot_id)
 
 
-def accepted_writes(
-    target: TableMetadata,
-    asset: str,
-    states: Sequence[EdgeState],
-    consent: Consent,
-    others: Callable[[], Iterable[EdgeState]],
-) -> Accepted:
-    """What others wrote to the target since the ``states`` knew all of it, if ``consent`` covers it.
-
-    A partition that was never computed is replaced, whatever it contains. ``others`` gives the states of the asset's
-    other partitions, one of which may have been published last.
+def accepted_writes(target: TableMetadata, asset: str, known: TableProgress | None, consent: Consent) -> Accepted:
+    """What others wrote to the target since what is ``known``, if ``consent`` covers it.
 
     Raises:
         ForeignWriteError: ``consent`` doesn't cover all of it.
     """
     if consent.any_writes:
         return Accepted()
-    ancestry, last = target.ancestry(), last_published(target)
-    is_in_history = last is None or last.snapshot_id in _known(states, target) or ancestry.find(last.snapshot_id)
-    every = states if is_in_history else [*states, *others()]
-    _require_none_hidden(target, asset, every, accept=consent.accept)
-    before, now = (ForeignWrites.of(ancestry, asset, accept=each) for each in (None, consent.accept))
-    accepted: dict[int, Snapshot] = {}
-    for of_partition in _by_partition(states):
-        known = _known(of_partition, target)
-        if known or of_partition[0].edge.partition is None:
-            _require_none(now.after(known), target, asset)
-            accepted |= {each.snapshot_id: each for each in before.after(known)}
-    head = target.snapshots[consent.accept] if accepted and consent.accept is not None else None
-    return Accepted(tuple(accepted.values()), head)
+    if known is not None:
+        _require_none_hidden(target, asset, known, accept=consent.accept)
+    ids = _ids(known, target) if known is not None else []
+    before, now = (
+        ForeignWrites.of(target.ancestry(), asset, accept=each).after(ids) for each in (None, consent.accept)
+    )
+    _require_none(now, target, asset)
+    is_left = before or (known is not None and known.progress.known_to is not None)
+    head = target.snapshots[consent.accept] if is_left and consent.accept is not None else None
+    return Accepted(before, head)
+
+
+def left_unknown(target: TableMetadata, asset: str, known: TableProgress | None) -> TargetMark | None:
+    """The mark up to which the target is known, if others wrote since and nobody has accepted that; else None."""
+    if known is None:
+        return None
+    ancestry = target.ancestry()
+    is_left = (
+        known.progress.known_to is not None
+        or ForeignWrites.of(ancestry, asset).after(_ids(known, target))
+        or _hidden_rows(ancestry, known)
+    )
+    return known.known_to if is_left else None
 
 
 def _require_none(found: Sequence[Snapshot], target: TableMetadata, asset: str) -> None:
@@ -140,25 +140,37 @@ def _require_none(found: Sequence[Snapshot], target: TableMetadata, asset: str) 
         raise ForeignWriteError(table=target.table, asset=asset, commits=commits, newest=found[0].snapshot_id)
 
 
-def _require_none_hidden(target: TableMetadata, asset: str, states: Sequence[EdgeState], *, accept: int | None) -> None:
+def _require_none_hidden(target: TableMetadata, asset: str, known: TableProgress, *, accept: int | None) -> None:
     """Fail if the number of rows shows that someone changed them in a commit that has since expired."""
     ancestry = target.ancestry()
-    is_accepted = accept is not None and ancestry.find(accept) is not None
-    rows = None if is_accepted else hidden_change(ancestry, last_published(target), _known(states, target))
-    if rows and ancestry.head:
-        least = f"at least {counted(abs(rows), 'row')} {'more' if rows > 0 else 'fewer'}"
-        commits = (f"snapshots that have since expired ({least})",)
-        raise ForeignWriteError(table=target.table, asset=asset, commits=commits, newest=ancestry.head.snapshot_id)
+    if ancestry.head is None:
+        return
+    commits = "snapshots that have since expired"
+    if not _has_expired(ancestry, asset, known, accept=accept):
+        rows = _hidden_rows(ancestry, known)
+        if not rows or (accept is not None and ancestry.find(accept) is not None):
+            return
+        commits += f" (at least {counted(abs(rows), 'row')} {'more' if rows > 0 else 'fewer'})"
+    raise ForeignWriteError(table=target.table, asset=asset, commits=(commits,), newest=ancestry.head.snapshot_id)
 
 
-def _by_partition(states: Iterable[EdgeState]) -> list[list[EdgeState]]:
-    """The states of all inputs by partition: what is published for a partition is so for all of its inputs."""
-    found: dict[str | None, list[EdgeState]] = {}
-    for state in states:
-        found.setdefault(state.edge.partition, []).append(state)
-    return list(found.values())
+def _hidden_rows(ancestry: Ancestry, known: TableProgress) -> int:
+    """By how many rows, at least, others changed the table in expired commits since it was published; 0 if unknown."""
+    rows = live_rows(known.snapshot) if known.snapshot is not None and known.progress.known_to is None else None
+    return (rows and hidden_change(ancestry, Published(known.mark.snapshot_id, rows))) or 0
 
 
-def _known(states: Iterable[EdgeState], target: TableMetadata) -> list[int]:
-    marks = (state.target for state in states)
-    return [each.snapshot_id for each in marks if each is not None and each.table_uuid == target.uuid]
+def _has_expired(ancestry: Ancestry, asset: str, known: TableProgress, *, accept: int | None) -> bool:
+    """Whether what others wrote before the last publication has expired, and nobody has accepted it."""
+    if known.progress.known_to is None:
+        return False
+    places = ancestry.places()
+    published = places.get(known.mark.snapshot_id, len(places))
+    is_accepted = accept in places and places[accept] <= published
+    is_seen = any(places[each.snapshot_id] > published for each in ForeignWrites.of(ancestry, asset).found)
+    return not (is_accepted or is_seen)
+
+
+def _ids(known: TableProgress, target: TableMetadata) -> list[int]:
+    mark = known.known_to
+    return [mark.snapshot_id] if mark.table_uuid == target.uuid else []

@@ -18,6 +18,7 @@ from dagster_ips.core.retention import IcdcTable
 from dagster_ips.errors import MetadataUnreadableError, UnsupportedTableError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc.icdc_names import (
+    RUN_OF_CAPTURE,
     SOURCE_UUID,
     TARGET,
     capture_number,
@@ -70,7 +71,12 @@ def _tables_at(catalog: LakeCatalog, edge: Edge, located: Mapping[str, str]) -> 
     known = [(metadata, capture_number(metadata, edge)) for metadata in read if metadata is not None]
     return [
         IcdcTable(
-            metadata.table, number, _created_ms(metadata), partitions_of(metadata), metadata.properties.get(TARGET)
+            metadata.table,
+            number,
+            _created_ms(metadata),
+            partitions_of(metadata),
+            metadata.properties.get(TARGET),
+            metadata.properties.get(RUN_OF_CAPTURE, ""),
         )
         for metadata, number in known
         if number is not None
@@ -85,6 +91,7 @@ class IcdcOrigin:
     is_partitioned: bool
     from_exclusive: int | None
     to_inclusive: int | None
+    run_id: str = ""
 
 
 def icdc_origins(catalog: LakeCatalog, source_uuid: str, *, namespace: str) -> list[IcdcOrigin]:
@@ -114,7 +121,8 @@ def _origin_at(catalog: LakeCatalog, name: str, location: str) -> _NumberedOrigi
     edge = edge_of(metadata) if metadata is not None else None
     if metadata is None or edge is None:
         return None
-    origin = IcdcOrigin(edge, bool(partitions_of(metadata)), *interval_of(metadata))
+    run_id = metadata.properties.get(RUN_OF_CAPTURE, "")
+    origin = IcdcOrigin(edge, bool(partitions_of(metadata)), *interval_of(metadata), run_id)
     return _NumberedOrigin(metadata.properties.get(SOURCE_UUID), capture_number(metadata, edge) or 0, origin)
 
 

@@ -17,6 +17,7 @@ TARGET = "dagster-ips.target"
 _FROM = "dagster-ips.from-snapshot-id-exclusive"
 _TO = "dagster-ips.to-snapshot-id-inclusive"
 SOURCE_UUID = "dagster-ips.source-uuid"
+RUN_OF_CAPTURE = "dagster-ips.run"
 _S3 = ("s3a", "s3n")
 _NUMBER_AND_ATTEMPT = re.compile(r"(\d{6,})_[0-9a-f]{6}")
 
@@ -85,7 +86,7 @@ def properties(captures: Sequence[Capture], number: int, *, target: str | None =
         **({TARGET: target} if target else {}),
         **({PARTITIONS: json.dumps(partitions, ensure_ascii=False)} if partitions else {}),
         "dagster-ips.mode": capture.mode.value,
-        "dagster-ips.run": capture.run_id,
+        RUN_OF_CAPTURE: capture.run_id,
         _FROM: str(start.snapshot_id) if start else "",
         _TO: str(end.snapshot_id) if end else "",
         SOURCE_UUID: end.table_uuid if end else "",

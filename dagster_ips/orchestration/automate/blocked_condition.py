@@ -17,7 +17,6 @@ from dagster_ips.core.retry import RetryState
 from dagster_ips.errors import IpsError
 from dagster_ips.orchestration.automate.bound_condition import BoundCondition
 from dagster_ips.orchestration.declare.declarations import code_of
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch.failed_runs import WHOLE, failed_among, tried_runs
 from dagster_ips.orchestration.watch.outside_changes import definition_text
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
@@ -59,7 +58,7 @@ class BlockedCondition(BoundCondition):
     ) -> dict[str, str]:
         """What a retry depends on; empty while that can't be read.
 
-        That is the newest changes of the inputs, what a person did to the edges, the code and the declaration, with its
+        That is the newest changes of the inputs, what persons asked for, the code and the declaration, with its
         policies and partitions.
         """
         found: dict[str, Any]
@@ -71,12 +70,14 @@ class BlockedCondition(BoundCondition):
                     for tracked in watched.inputs
                     if tracked.table in tables
                 }
-                states = watched.watched.states(
-                    CursorStore(context.asset_graph_view.instance), tick=context.evaluation_time
-                )
-                found = {WHOLE: [heads, [states[watched.edge(tracked)].voided for tracked in watched.inputs]]}
+                cursors = watched.watched.cursors(context.asset_graph_view.instance, tick=context.evaluation_time)
+                found = {WHOLE: [heads, [each.id for each in cursors[watched.name].requests]]}
             else:
-                found = dict(watched.changes(context.asset_graph, context.asset_graph_view.instance, keys))
+                found = dict(
+                    watched.changes(
+                        context.asset_graph, context.asset_graph_view.instance, keys, tick=context.evaluation_time
+                    )
+                )
         except IpsError:
             return {}
         node = context.asset_graph.get(context.key)

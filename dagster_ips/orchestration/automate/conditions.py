@@ -15,7 +15,6 @@ from dagster_ips.orchestration.automate.blocked_condition import BlockedConditio
 from dagster_ips.orchestration.automate.bound_condition import BoundCondition
 from dagster_ips.orchestration.automate.own_earlier_condition import OwnEarlierCondition
 from dagster_ips.orchestration.automate.same_run_condition import SameRunCondition
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch.watched_tables import ByAsset, WatchedInputs, require_limits, require_no_limits
 
 
@@ -67,8 +66,7 @@ class PendingCondition(BoundCondition):
         self.require_fit(watched)
         if watched.consumer.is_partitioned:
             return self._pending_partitions(context, watched)
-        store = CursorStore(context.asset_graph_view.instance)
-        waiting = watched.backlogs(store, tick=context.evaluation_time)
+        waiting = watched.backlogs(context.asset_graph_view.instance, tick=context.evaluation_time)
         due = waiting is not None and sum_of(waiting.values()).is_due(
             now_ms=context.evaluation_time.timestamp() * 1000,
             min_bytes=self._min_bytes,

@@ -7,18 +7,17 @@ resolving them.
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
-from dagster_ips.core.backfill_plan import LaunchedBackfill, backfill_of_branch, backfill_of_tag
+from dagster_ips.core.backfill_plan import backfill_of_branch, backfill_of_tag
 from dagster_ips.core.expiry_limit import Need, expiry, refs_to_hold
-from dagster_ips.errors import DeclarationError, IpsError, MetadataUnreadableError
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
-from dagster_ips.exactly_once.capture.unread_history import needs_of_others, needs_of_state
+from dagster_ips.exactly_once.capture.unread_history import needs_of, needs_of_others
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -26,12 +25,12 @@ from dagster_ips.orchestration.declare.consumers import WrittenTable
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 from dagster_ips.orchestration.run.leftover_branches import drop_leftover_branches
-from dagster_ips.orchestration.watch.living_runs import OfLivingRuns
-from dagster_ips.orchestration.watch.run_at_work import run_at_work
+from dagster_ips.orchestration.watch.run_at_work import RunsAtWork, run_at_work
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
+from dagster_ips.progress.cursor import known_progress
+from dagster_ips.progress.table_progress import progress_before, table_progress
 from dagster_ips.spark.branches import branch_of_run
 from dagster_ips.spark.maintenance import compact, expire_snapshots
-from dagster_ips.state.store import EdgeStore
 
 HYGIENE_JOB = "ips_hygiene"
 _HOUR_MS = 60 * 60 * 1000
@@ -191,7 +190,6 @@ class _Tidying:
 
     def _needs(self, lake: LakeCatalog, source: TableMetadata) -> Iterator[Need]:
         store = CursorStore(self.context.instance)
-        reading = OfLivingRuns(store, self.context.instance)
         for tag in source.tags:
             if backfill_of_tag(tag) is not None:  # A revert must see the commits after the state that it restores.
                 yield Need(tag, "main", source.head_snapshot_id(tag))
@@ -201,34 +199,36 @@ class _Tidying:
             for tracked in each.consumer.tracked(graph, self.context.instance).values():
                 if each.watched.catalog.name_of(tracked.table) == mine:
                     known.add(each.edge(tracked))
-                    yield from self._needs_of(each, tracked, source, reading)
-                    yield from _needs_of_reverts(each, tracked, store)
-        yield from needs_of_others(lake, reading, source, icdc_namespace=self.manager.icdc_namespace, but=known)
+                    yield from _needs_of_consumer(each, tracked, source, store)
 
-    def _needs_of(
-        self, each: WatchedInputs, tracked: TrackedInput, source: TableMetadata, store: EdgeStore
-    ) -> Iterator[Need]:
-        if not each.consumer.is_partitioned:
-            return needs_of_state(store.get(each.edge(tracked)), source)
-        lake = each.watched.catalog.open()
-        watch = PartitionWatch(lake.storage, store, each.name, lake.find(each.consumer.table))
-        return watch.needs(tracked, source)
+        def is_at_work(consumer: str, run_id: str) -> bool:
+            return RunsAtWork(self.context.instance, store, consumer)(run_id)
+
+        yield from needs_of_others(
+            lake, store, source, icdc_namespace=self.manager.icdc_namespace, but=known, is_at_work=is_at_work
+        )
 
 
-def _needs_of_reverts(each: WatchedInputs, tracked: TrackedInput, store: CursorStore) -> Iterator[Need]:
-    """What a consumer would have to read again if a backfill of it were reverted, as long as that is possible.
+def _needs_of_consumer(
+    each: WatchedInputs, tracked: TrackedInput, source: TableMetadata, store: CursorStore
+) -> Iterator[Need]:
+    """What a consumer still has to read, and would have to read again if a backfill of it were reverted.
 
-    Empty if the consumer's table can't be read: it must not hold up the others, and its revert is refused if necessary.
+    If its table can't be read, what Dagster's copy of its progress says: that must not hold up the others.
     """
+    cursor, edge = store.get(each.name), each.edge(tracked)
+    copied = cursor.copy.progress.inputs.get(tracked.upstream) if cursor.copy is not None else None
     try:
-        target = each.watched.catalog.open().find(each.consumer.table)
-    except MetadataUnreadableError:
+        lake = each.watched.catalog.open()
+        target = lake.find(each.consumer.table)
+        found = known_progress(table_progress(target, asset=each.name, storage=lake.storage), cursor, target)
+    except IpsError:
+        yield from needs_of(edge, copied, source)
         return
+    yield from needs_of(edge, found.progress.inputs.get(tracked.upstream) if found is not None else copied, source)
     for tag in target.tags if target else ():
-        found = store.get_backfill(backfill_of_tag(tag) or "")
-        if isinstance(found, LaunchedBackfill) and found.plan.root.asset == each.name:
-            for consumed in found.consumed:
-                rest = consumed.file_set.to_inclusive if consumed.file_set else None
-                at = consumed.up_to or rest
-                if consumed.upstream == tracked.upstream and at is not None:
-                    yield Need(tag, tracked.ref, at.snapshot_id, at.sequence_number)
+        head = target.head_snapshot_id(tag) if target and backfill_of_tag(tag) is not None else None
+        before = progress_before(target, head) if target and head is not None else None
+        then = before.progress.inputs.get(tracked.upstream) if before is not None else None
+        for need in needs_of(edge, then, source):
+            yield replace(need, consumer=tag)

@@ -16,7 +16,6 @@ from dagster_ips.core.packed_text import digest
 from dagster_ips.errors import DeclarationError, IpsError
 from dagster_ips.orchestration.automate.run_requests import in_few_runs
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch.run_at_work import UNFINISHED
 from dagster_ips.orchestration.watch.tick_failures import said_of
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, require_limits, require_no_limits
@@ -135,7 +134,7 @@ def _requests(
     """
     if together[0].consumer.is_partitioned:
         return _of_partitions(context, together[0], now, tags)
-    waiting = [each.backlogs(CursorStore(context.instance), tick=now) for each in together]
+    waiting = [each.backlogs(context.instance, tick=now) for each in together]
     if not any(of_one and due(sum_of(of_one.values()), now_ms=now.timestamp() * 1000) for of_one in waiting):
         return []
     assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
@@ -200,13 +199,20 @@ def _run_key(
     now: dt.datetime,
     partitions: Sequence[str | None] = (None,),
 ) -> str:
-    """A key for the pending interval: up to where each input was consumed, and each input's current head."""
-    store, tables = CursorStore(context.instance), each.tables(tick=now)
-    heads = []
+    """A key for the pending interval: up to where each input was consumed, and each input's current head.
+
+    What was consumed before is pending again if someone took the table back, or a person asked for it.
+    """
+    tables, known = each.tables(tick=now), each.known(context.instance, tick=now)
+    cursor = each.watched.cursors(context.instance, tick=now)[each.name]
+    number, copy = known.progress.number if known is not None else 0, cursor.copy
+    taken_back = copy.mark.snapshot_id if copy and copy.mark and copy.progress.number > number else None
+    heads: list[object] = [taken_back, [request.id for request in cursor.open_requests(known)]]
     for t in each.inputs:
-        states = store.get_many([each.edge(t) if p is None else each.edge(t).of(p) for p in partitions])
-        numbers, source = [state.number for state in states.values()], tables[t.table]
-        heads.append([t.upstream, numbers, source.uuid, source.head_snapshot_id(t.ref)])
+        progress, source = known.progress.inputs.get(t.upstream) if known is not None else None, tables[t.table]
+        marks = [progress.position(partition) for partition in partitions] if progress is not None else []
+        consumed = [mark and mark.snapshot_id for mark in marks]
+        heads.append([t.upstream, consumed, source.uuid, source.head_snapshot_id(t.ref)])
     return f"{each.name} {digest(json.dumps(heads))}"
 
 

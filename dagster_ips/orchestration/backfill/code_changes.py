@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dagster_ips.core.plan_version import declared_in
 from dagster_ips.core.queries_property import query_text_of
 from dagster_ips.core.write_mode import ByQuery, WriteMode
-from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.progress.made_rows import older_rows_of
 from dagster_ips.query.query_difference import query_differences
 
 _OF_A_FUNCTION = (

@@ -13,17 +13,17 @@ from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, Plann
 from dagster_ips.errors import BackfillError, InstanceError, UnknownBackfillError
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.publish.publisher import Publication
-from dagster_ips.iceberg.code_stamps import older_rows_of, partitions_not_of
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.differing import StageComparer, StageDifference
 from dagster_ips.orchestration.backfill.following import BackfillFollower
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
-from dagster_ips.orchestration.backfill.planning import planned
+from dagster_ips.orchestration.backfill.planning import partitions_with_rows, planned
 from dagster_ips.orchestration.backfill.reverting import BackfillReverter, Reverted, RevertPlan
 from dagster_ips.orchestration.backfill.staging import StagedBackfill, StagedPublication
 from dagster_ips.orchestration.backfill.validating import StageValidator
 from dagster_ips.orchestration.run.known_consumers import consumer_named, known_consumers, known_tables
-from dagster_ips.orchestration.watch.last_published import last_published
+from dagster_ips.progress.made_rows import older_rows_of, partitions_not_of
+from dagster_ips.progress.table_progress import newest_progress
 
 
 @dataclass(frozen=True)
@@ -77,29 +77,29 @@ class BackfillDesk:
     def of_older_code(self, asset: str) -> list[str] | None:
         """The partitions with rows that an older version of the asset's code computed; None without partitions.
 
-        They include partitions whose snapshots have expired, if it is unknown which version computed them.
+        They include partitions of which it is unknown which version computed them.
 
         Raises:
             InstanceError: no such rows are known.
             UnknownConsumerError: there is no such asset.
         """
-        known, target = consumer_named(self.lineage.consumers, asset), self.lineage.metadata(asset)
-        older = older_rows_of(target, known.code_version) if target else None
-        partitions = set(older.partitions if older else ())
-        if target is not None and known.consumer.is_partitioned:
-            storage = self.lineage.lake(asset).storage
-            published = last_published(known.consumer, known.graph, self.lineage.instance, storage, target)
-            partitions |= partitions_not_of(target, known.code_version, published)
-        if older is None and not partitions:
+        code, target = consumer_named(self.lineage.consumers, asset).code_version, self.lineage.metadata(asset)
+        definition = self.lineage.partitions_def(asset)
+        there = definition.get_partition_keys(dynamic_partitions_store=self.lineage.instance) if definition else None
+        known = newest_progress(target) if target is not None else None
+        if there is not None:
+            computed = partitions_with_rows(self.lineage, asset) | (known.progress.made.keys() if known else set())
+            there = [key for key in there if key in computed]
+        older = older_rows_of(target, code, there) if target is not None else None
+        found = set(older.partitions if older is not None else ())
+        if there is not None and known is not None:
+            found |= partitions_not_of(known.progress, code, there)
+        if older is None and not found:
             problem = f"No rows of {asset} are known to come from an older code version."
             raise InstanceError(
                 problem=problem, remedy="Name the partitions, or omit the option to recompute all of them."
             )
-        definition = self.lineage.partitions_def(asset)
-        if definition is None:
-            return None
-        there = definition.get_partition_keys(dynamic_partitions_store=self.lineage.instance)
-        return [key for key in there if key in partitions]
+        return None if there is None else [key for key in there if key in found]
 
     def plan(self, asset: str, partitions: Sequence[str] | None) -> BackfillPlan:
         """Plan a backfill of ``partitions`` of ``asset``, or of all partitions if None, and store the plan.

@@ -18,7 +18,7 @@ from dagster_ips._compat import (
 )
 from dagster_ips.core.backfill_plan import BackfillPlan, PlannedStage
 from dagster_ips.core.backfill_progress import PartState, StageProgress, StageSeen, progress
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.exactly_once.capture.partitioned_input import look_at
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
@@ -180,11 +180,12 @@ class BackfillFollower:
         return frozenset(waiting & set(stage.parts))
 
     def _waiting_partitions(self, stage: PlannedStage) -> set[str]:
-        target, found = self.lineage.metadata(stage.asset), set[str]()
-        watch = PartitionWatch(self.lineage.lake(stage.asset).storage, self.lineage.store, stage.asset, target)
+        known, found = self.lineage.known(stage.asset, self.lineage.metadata(stage.asset)), set[str]()
         for tracked in self.lineage.inputs(stage.asset).values():
             source = self.lineage.metadata(tracked.upstream) if tracked.upstream in stage.upstreams else None
-            found |= watch.waiting(tracked, source).keys() if source else set()
+            if source is not None:
+                storage = self.lineage.lake(tracked.upstream).storage
+                found |= look_at(storage, source, tracked, known, stage.asset).pending.keys()
         return found
 
     def _waiting_whole(self, known: KnownConsumer, stage: PlannedStage) -> set[str]:

@@ -6,25 +6,17 @@ If the backfill is staged, Dagster's backfill computes every stage, on branches 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
 from dagster_ips._compat import backfill_status, knowing_partitions, requested_backfill
-from dagster_ips.core.backfill_plan import BackfillPlan, ConsumedBefore, LaunchedBackfill, PlannedStage
-from dagster_ips.core.capture import EdgeState
-from dagster_ips.core.division import divided
-from dagster_ips.core.edge import Edge
-from dagster_ips.core.file_set import FileSet
-from dagster_ips.core.target import TargetHistory, settle, unexpected_change
-from dagster_ips.core.watermark import Watermark
+from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
 from dagster_ips.errors import BackfillError, InstanceError, StalePlanError
-from dagster_ips.exactly_once.capture.line_look import as_divided_now
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.exactly_once.target_table.target_history import histories_of
 from dagster_ips.iceberg.stamps import REVERTED
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.planning import table_now
@@ -81,8 +73,8 @@ class BackfillLauncher:
             computed = plan.stages if is_staged else plan.stages[:1]
             subsets = {each.asset: self._subset(plan, each) for each in computed if each.partitions != ()}
             try:
-                before, consumed = self._before(plan, now_ms, is_staged=is_staged)
-                launched = LaunchedBackfill(plan, who, now_ms, before, consumed, is_staged)
+                before = self._before(plan, now_ms, is_staged=is_staged)
+                launched = LaunchedBackfill(plan, who, now_ms, before, is_staged)
                 if is_staged:
                     self._cut_branches(launched, now_ms)
                 else:
@@ -173,12 +165,15 @@ class BackfillLauncher:
         released = []
         for stage in plan.stages:
             metadata = self.lineage.metadata(stage.asset)
-            if metadata is not None and plan.before_tag in metadata.tags:
-                session, lake = self.lineage.session(stage.asset), self.lineage.lake(stage.asset)
-                with effect(Effect.TAG_BEFORE):
-                    drop_tag(session, lake.name, stage.table, plan.before_tag)
-                released.append(stage.table)
-        return released
+            for tag in (plan.progress_tag, plan.before_tag):
+                if metadata is not None and tag in metadata.tags:
+                    self._drop_tag(stage.asset, tag)
+                    released.append(stage.table)
+        return list(dict.fromkeys(released))
+
+    def _drop_tag(self, asset: str, tag: str) -> None:
+        with effect(Effect.TAG_BEFORE):
+            drop_tag(self.lineage.session(asset), self.lineage.lake(asset).name, self.lineage.table(asset).table, tag)
 
     def _require_true(self, plan: BackfillPlan, *, although_moved: bool) -> None:
         now = {each.table: table_now(self.lineage, each.asset) for each in plan.tables}
@@ -200,26 +195,20 @@ class BackfillLauncher:
             raise InstanceError(problem=problem, remedy="Plan again.")
         return definition.subset_with_partition_keys(stage.partitions)
 
-    def _before(
-        self, plan: BackfillPlan, now_ms: int, *, is_staged: bool
-    ) -> tuple[dict[str, int], tuple[ConsumedBefore, ...]]:
-        """The tagged state of each table, and what the root had consumed when its tagged state was the newest.
+    def _before(self, plan: BackfillPlan, now_ms: int, *, is_staged: bool) -> dict[str, int]:
+        """The tagged state of each table.
 
-        A run publishes before it commits, so cursors that are read while the table doesn't move contain nothing newer
-        than its state. A staged backfill continues from all states together, so all of them must have been the newest
-        at the same time.
+        A staged backfill continues from all states together, so all of them must have been the newest at the same time.
         """
-        root, *others = plan.stages
+        together = plan.stages if is_staged else plan.stages[:1]
         changing: list[str] = []
         for _ in range(_MOST_LOOKS):
-            before = self._tagged(plan, root.asset, now_ms)
-            consumed = tuple(self._consumed(plan))
-            for stage in others:
+            before: dict[str, int] = {}
+            for stage in plan.stages:
                 before |= self._tagged(plan, stage.asset, now_ms)
-            together = plan.stages if is_staged else (root,)
             changing = [each.table for each in together if before.get(each.table) != self._head(each.asset)]
             if not changing:
-                return before, consumed
+                return before
         raise _kept_changing(plan, ", ".join(changing))
 
     def _head(self, asset: str) -> int | None:
@@ -231,56 +220,33 @@ class BackfillLauncher:
         return max(0, now_ms - timestamp_ms) // _DAY_MS + self.keep_days + 1
 
     def _tagged(self, plan: BackfillPlan, asset: str, now_ms: int) -> dict[str, int]:
-        """Tag the newest snapshot of an asset's table; returns it by the table's name, or nothing if there is none."""
-        known, metadata = self.lineage.table(asset), self.lineage.metadata(asset)
+        """Tag the newest snapshot of an asset's table; returns it by the table's name, or nothing if there is none.
+
+        If an earlier snapshot says what the table contains, that is tagged, too, because it would expire.
+        """
+        table, metadata = self.lineage.table(asset).table, self.lineage.metadata(asset)
         head = metadata.ancestry().head if metadata else None
-        if head is None:
+        if metadata is None or head is None:
             return {}
+        self._tag(asset, plan.before_tag, head, now_ms)
+        known = self.lineage.known(asset, metadata)
+        says = known.snapshot if known is not None else None
+        if says is not None and says != head and says.snapshot_id in metadata.snapshots:
+            self._tag(asset, plan.progress_tag, says, now_ms)
+        elif plan.progress_tag in metadata.tags:  # of a launch that was killed
+            self._drop_tag(asset, plan.progress_tag)
+        return {table: head.snapshot_id}
+
+    def _tag(self, asset: str, tag: str, snapshot: Snapshot, now_ms: int) -> None:
         with effect(Effect.TAG_BEFORE):
             tag_snapshot(
                 self.lineage.session(asset),
                 self.lineage.lake(asset).name,
-                known.table,
-                plan.before_tag,
-                snapshot_id=head.snapshot_id,
-                retain_days=self._days_since(head.timestamp_ms, now_ms),
+                self.lineage.table(asset).table,
+                tag,
+                snapshot_id=snapshot.snapshot_id,
+                retain_days=self._days_since(snapshot.timestamp_ms, now_ms),
             )
-        return {known.table: head.snapshot_id}
-
-    def _consumed(self, plan: BackfillPlan) -> Iterator[ConsumedBefore]:
-        """Up to where the root's partitions have consumed each input; equal partitions are grouped.
-
-        A partition that no change has touched for a long time counts as consumed up to the last look at the input. If
-        the table was rolled back or replaced, what was consumed isn't in it: then only the stamps of its rows say more.
-        """
-        store, target = self.lineage.store, self.lineage.metadata(plan.root.asset)
-        for tracked in self.lineage.inputs(plan.root.asset).values():
-            line = Edge(plan.root.asset, tracked.upstream)
-            keys = plan.root.partitions
-            edges = [line] if keys is None else [line.of(key) for key in keys]
-            states = store.get_many(edges)
-            histories = histories_of(self.lineage.lake(plan.root.asset).storage, target, states.values())
-            slicing = tracked.slicing
-            settled = {
-                edge: _in_table(settle(state, histories.get(edge)), histories.get(edge))
-                for edge, state in states.items()
-            }
-            looked = None
-            if slicing is not None:
-                storage = self.lineage.lake(plan.root.asset).storage
-                looked = PartitionWatch(storage, store, plan.root.asset, target).known(tracked)
-                settled = as_divided_now(settled.values(), target, looked, slicing)
-            alike: dict[tuple[Watermark | None, frozenset[str], FileSet | None], list[str]] = {}
-            for edge, state in settled.items():
-                up_to = state.holds_up_to
-                if up_to is not None and slicing is not None and looked is not None:
-                    start = looked.start_of(state, slicing.taken_by(edge.key))
-                    up_to = replace(start or up_to, schema_id=up_to.schema_id)
-                alike.setdefault((up_to, state.left_out, state.file_set), []).append(edge.key)
-            for (up_to, left_out, file_set), partitions in alike.items():
-                division = divided(slicing.division, looked.losses) if slicing and looked else None
-                own = None if keys is None else tuple(partitions)
-                yield ConsumedBefore(tracked.upstream, up_to, own, left_out, division, file_set)
 
     def _requested(self, launched: LaunchedBackfill, subsets: Mapping[str, object | None]) -> Any:  # noqa: ANN401  # it isn't public
         """Dagster's backfill, as if requested in the UI; a live root without partitions gets the tag for ``full``."""
@@ -299,11 +265,6 @@ class BackfillLauncher:
             description=f"dagster-ips backfill status {plan.id}",
             at=launched.launched_at_ms / 1000,
         )
-
-
-def _in_table(state: EdgeState, history: TargetHistory | None) -> EdgeState:
-    """``state``; nothing is consumed if the table isn't as the state knows it, because someone took commits back."""
-    return EdgeState(state.edge) if unexpected_change(state, history) else state
 
 
 def _kept_changing(plan: BackfillPlan, tables: str) -> BackfillError:

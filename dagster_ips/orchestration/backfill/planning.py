@@ -15,8 +15,8 @@ from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.run_seconds import seconds_of_run
 from dagster_ips.errors import InstanceError
 from dagster_ips.errors.remedies import full_run
+from dagster_ips.exactly_once.capture.changed_keys import keys_there
 from dagster_ips.exactly_once.capture.file_keys import FileKeys
-from dagster_ips.exactly_once.capture.line_look import keys_there
 from dagster_ips.exactly_once.capture.partition_captures import live_in_partitions
 from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
 from dagster_ips.iceberg.change_reader import live_files
@@ -81,6 +81,18 @@ def files_of_keys(
         return list(live)
     found = FileKeys(storage, metadata, slicing)
     return [file for file in live if slicing.upstream_keys.possible(found.of(file), keys)]
+
+
+def partitions_with_rows(lineage: AssetLineage, asset: str) -> frozenset[str]:
+    """The partitions of an asset that has inputs for which an input, or its own table, has rows now."""
+    read = [(each.upstream, each.slicing, each.ref) for each in lineage.inputs(asset).values()]
+    found = frozenset[str]()
+    with knowing_partitions(lineage.instance):
+        for name, slicing, ref in (*read, (asset, lineage.own_slicing(asset), MAIN)):
+            table = lineage.metadata(name)
+            if table is not None and slicing is not None:
+                found |= slicing.made_of(keys_there(lineage.lake(name).storage, table, slicing, ref=ref))
+    return found
 
 
 def _root_partitions(lineage: AssetLineage, asset: str, partitions: Sequence[str] | None) -> tuple[str, ...] | None:

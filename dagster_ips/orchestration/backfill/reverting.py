@@ -5,42 +5,37 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 import dagster as dg
 
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.ancestry import Snapshot
-from dagster_ips.core.backfill_plan import ConsumedBefore, LaunchedBackfill, PlannedStage
+from dagster_ips.core.backfill_plan import LaunchedBackfill, PlannedStage
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.cascade import Cascade
-from dagster_ips.core.division import without_losses
-from dagster_ips.core.edge import Edge
-from dagster_ips.core.file_set import Bite
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.ownership import ATTEMPT, ForeignWrites, told, writer_of
 from dagster_ips.core.partition_keys import Slicing
-from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import BackfillError, RevertError
 from dagster_ips.exactly_once.capture.file_keys import FileKeys
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
-from dagster_ips.exactly_once.capture.tracked_input import files_in, interval_of, is_readable
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, files_in, interval_of, is_readable
 from dagster_ips.exactly_once.publish.publisher import Publication, Publisher
-from dagster_ips.exactly_once.publish.restorer import MadeOf, Restoration, Restorer, require_same_columns
+from dagster_ips.exactly_once.publish.restorer import (
+    Restoration,
+    require_restorable_columns,
+    restore,
+    with_lacking,
+)
 from dagster_ips.iceberg import cascade_stamps
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import (
-    REVERTED,
-    has_attempt,
-    owner_properties,
-    stamped_partitions,
-    target_histories,
-)
+from dagster_ips.iceberg.stamps import REVERTED, computed_in, has_attempt, owner_properties
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.differing import before_snapshot, rows_of_stage
-from dagster_ips.orchestration.run.known_consumers import KnownConsumer
 from dagster_ips.orchestration.watch.run_at_work import UNFINISHED, run_at_work
+from dagster_ips.progress.progress import InputProgress, Progress
+from dagster_ips.progress.table_progress import TableProgress, progress_at, progress_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +120,13 @@ class BackfillReverter:
             IpsError: a table can't be read or written.
         """
         with knowing_partitions(self.lineage.instance):
-            restorer = Restorer(self._publisher())
-            restorer.settle(self.lineage.metadata(self._root.asset), self._edges(self._root.parts))
             self._require_idle()
             planned = self._planned(partitions)
             self._require_nothing_lost(planned, leave_out_changed=leave_out_changed)
             wanted = self._restoration(planned.restored, head=planned.head) if planned.restored else None
             drop_staged()
-            published = restorer.restore(wanted) if wanted else Publication(None)
-            # What a revert that was killed may not have done for what it restored is done as well.
-            self._remember_what_is_pending()
-            self._report([*planned.already, *planned.restored])
+            published = restore(self._publisher(), wanted) if wanted else Publication(None)
+            self._report([*planned.already, *planned.restored])  # One that was killed may not have reported the former.
             return planned, published
 
     def _require_nothing_lost(self, planned: RevertPlan, *, leave_out_changed: bool) -> None:
@@ -145,30 +136,14 @@ class BackfillReverter:
                 said, "Name the partitions to revert with --partition, or leave these out with --leave-out-changed."
             )
 
-    def _remember_what_is_pending(self) -> None:
-        """Store that the changes are to be consumed again, as a sensor would: the stamp that says so expires."""
-        known = self._consumer
-        if known is None or not known.consumer.is_partitioned:
-            return
-        lake = self.lineage.lake(self._root.asset)
-        watch = PartitionWatch(lake.storage, self.lineage.store, known.consumer.name, lake.find(self._root.table))
-        for tracked in self.lineage.inputs(self._root.asset).values():
-            watch.pending(tracked, lake.load(tracked.table, asset=known.consumer.name))
-
     @property
     def _root(self) -> PlannedStage:
         return self.backfill.plan.root
 
     @property
-    def _consumer(self) -> KnownConsumer | None:
-        return self.lineage.consumers.get(self._root.asset)
-
-    def _lines(self) -> list[Edge]:
-        known = self._consumer
-        return known.consumer.edges if known else []
-
-    def _edges(self, parts: Collection[str]) -> list[Edge]:
-        return [line.of(part) if part else line for line in self._lines() for part in parts]
+    def _inputs(self) -> Mapping[str, TrackedInput]:
+        """The root's incremental inputs, by the upstream."""
+        return {each.upstream: each for each in self.lineage.inputs(self._root.asset).values()}
 
     def _slicing(self) -> Slicing | None:
         is_partitioned = self.backfill.plan.root.partitions is not None
@@ -195,14 +170,18 @@ class BackfillReverter:
             remedy = "Name partitions that are in its plan."
             raise BackfillError(backfill=self.backfill.plan.id, problem=problem, remedy=remedy)
         undone = self._undone(wanted, since, target, before)
-        decisive = [(each, self._computed(each, target)) for each in since if each.is_of_backfill or each.is_revert]
+        decisive = [
+            (each, each.modes or self._partitions_of(each.snapshot, target))
+            for each in since
+            if each.is_of_backfill or each.is_revert
+        ]
         last = {part: _last(part, decisive, undone[part]) for part in wanted}
         touched = [part for part, what in last.items() if what == _BACKFILL]
-        known = self._consumed(touched, target) if self._lines() else {}
-        new = dict.fromkeys(p for p in touched if (edges := self._edges([p])) and known.keys().isdisjoint(edges))
+        then, inputs = self._then(target), self._inputs
+        new = [part for part in touched if inputs and not _has_begun(then, part)]
         old = [part for part in touched if part not in new]
-        changed = self._changed_before(old, target, before) | self._changed(old, since, undone, target)
-        own = [each for each in since if each.is_own and not each.is_of_backfill and not each.is_revert]
+        changed = self._changed_before(old, target, then) | self._changed(old, since, undone, target)
+        own = [each for each in since if inputs and each.is_own and not each.is_of_backfill and not each.is_revert]
         return RevertPlan(
             restored=tuple(part for part in touched if part not in new and part not in changed),
             new=tuple(new),
@@ -211,10 +190,6 @@ class BackfillReverter:
             later_runs=sum(any(p in each.modes and each.id not in undone[p] for p in touched) for each in own),
             head=target.head_snapshot_id(),
         )
-
-    def _computed(self, commit: _RootCommit, target: TableMetadata) -> Collection[str]:
-        """The partitions that a commit of the backfill or of a revert wrote; only runs with inputs name them."""
-        return commit.modes if self._lines() else self._partitions_of(commit.snapshot, target)
 
     def _undone(
         self, parts: Sequence[str], since: Sequence[_RootCommit], target: TableMetadata, before: int
@@ -253,7 +228,7 @@ class BackfillReverter:
         oldest = {each.summary.get(ATTEMPT): place for place, each in enumerate(snapshots)}
         end_of_block = -1
         for place, snapshot in enumerate(snapshots):
-            is_stamped = any(stamped_partitions(snapshot, line) for line in self._lines())
+            is_stamped = bool(computed_in(snapshot))
             if is_stamped or not (snapshot.keeps_rows or place <= end_of_block):
                 found.append(self._commit(snapshot))
             if is_stamped and has_attempt(snapshot):
@@ -264,10 +239,9 @@ class BackfillReverter:
         raise self._refused((problem,), "Recompute the partitions with the code that produced them.")
 
     def _commit(self, snapshot: Snapshot) -> _RootCommit:
-        backfill = self.backfill.plan.id
-        modes: dict[str, Mode] = {}
-        for line in self._lines():
-            modes |= {part or "": mode for part, (_, mode) in stamped_partitions(snapshot, line).items()}
+        backfill, modes = self.backfill.plan.id, computed_in(snapshot)
+        if "" in modes:  # all of it
+            modes = dict.fromkeys(self._root.parts, modes[""])
         return _RootCommit(
             snapshot,
             is_own=writer_of(snapshot) == self._root.asset,
@@ -302,25 +276,24 @@ class BackfillReverter:
             changed |= dict.fromkeys(sorted(part for part in touched if each.id not in undone[part]), lost)
         return changed
 
-    def _changed_before(self, parts: Sequence[str], target: TableMetadata, before: int) -> dict[str, str]:
+    def _changed_before(
+        self, parts: Collection[str], target: TableMetadata, then: TableProgress | None
+    ) -> dict[str, str]:
         """The changes by others that are in the rows to restore and that the asset's runs refuse to go on with.
 
         A revert would hide them: afterwards, all rows count as the asset's own.
         """
-        at = target.as_of(before, "main")
-        writes = ForeignWrites.of(at.ancestry(), self._root.asset)
-        if not writes.found or not self._lines():
+        if then is None or not self._inputs:
             return {}
-        stamps = target_histories(at, self._edges(parts))
-        touched: dict[int, set[str]] = {}
+        before = target.as_of(self._before(target), "main").ancestry()
+        writes = ForeignWrites.of(before, self._root.asset).after([then.known_to.snapshot_id])
         changed: dict[str, str] = {}
-        for part in parts:
-            newest = [stamps[edge].newest for edge in self._edges([part])]
-            for each in writes.after(stamp.target.snapshot_id for stamp in newest if stamp):
-                if each.snapshot_id not in touched:
-                    touched[each.snapshot_id] = self._partitions_of(each, target)
-                if part in touched[each.snapshot_id]:
-                    changed[part] = f"someone else changed it before, in {told(each)}, which would no longer be noticed"
+        replaced = set[str]()
+        for each in before.snapshots if writes else ():
+            if each in writes:
+                what = f"someone else changed it before, in {told(each)}, which would no longer be noticed"
+                changed |= dict.fromkeys(sorted(self._partitions_of(each, target) & set(parts) - replaced), what)
+            replaced |= {part for part, mode in self._commit(each).modes.items() if mode is Mode.FULL}
         return changed
 
     def _partitions_of(self, snapshot: Snapshot, target: TableMetadata) -> set[str]:
@@ -333,99 +306,83 @@ class BackfillReverter:
         found = FileKeys(storage, target, slicing).read(touched)
         return set(self._root.parts) if found.unread else set(found.keys)
 
-    def _consumed(self, parts: Sequence[str], target: TableMetadata) -> dict[Edge, MadeOf]:
-        """What the rows before the backfill were made of, by edge; edges for which that is unknown are left out."""
-        edges = self._edges(parts)
-        stamps = target_histories(target.as_of(self._before(target), "main"), edges)
-        recorded: dict[Edge, MadeOf] = {}
-        for each in self.backfill.consumed:
-            line = Edge(self._root.asset, each.upstream)
-            if (made := _made_of(each)) is not None:
-                own = [line] if each.partitions is None else [line.of(part) for part in each.partitions]
-                recorded |= dict.fromkeys(own, made)
-        found: dict[Edge, MadeOf] = {}
-        for edge in edges:
-            stamp = stamps[edge].newest
-            is_part = stamp is not None and stamp.bite is not None and not stamp.bite.is_last
-            if edge in recorded and not is_part:
-                found[edge] = recorded[edge]
-            elif stamp is not None:
-                found[edge] = MadeOf(
-                    stamp.to_inclusive, stamp.left_out, stamp.from_exclusive, stamp.bite, stamp.division
-                )
-        return found
+    def _then(self, target: TableMetadata) -> TableProgress | None:
+        """What the rows before the backfill were made of; None if that is unknown."""
+        found = progress_before(target, self._before(target))
+        if found is None and (tag := self.backfill.plan.progress_tag) in target.tags:
+            found = progress_at(target, target.snapshots[target.head_snapshot_id(tag) or 0])
+        if found is None or found.asset not in (None, self._root.asset):
+            return None
+        slicings = {upstream: each.slicing for upstream, each in self._inputs.items() if each.slicing is not None}
+        return replace(found, progress=with_lacking(found.progress, slicings))
 
     def _restoration(self, parts: Sequence[str], *, head: int | None = None) -> Restoration:
         target, stage = self._target(), self.backfill.plan.root
-        consumed = self._consumed(parts, target)
+        then = known.progress if (known := self._then(target)) is not None else Progress()
         if problems := (
-            *self._unread(parts, consumed),
-            *self._no_longer_read(parts),
-            *self._redefined(consumed),
-            *self._unfollowed(consumed),
+            *self._unread(parts, then),
+            *self._no_longer_read(parts, then),
+            *self._redefined(then),
+            *self._unfollowed(parts, then),
         ):
             raise self._refused(problems, "Recompute the partitions with the code that produced them.")
         rows = rows_of_stage(parts, target, self._slicing())
         before = self._before(target)
-        wanted = Restoration(self.backfill.plan.id, stage.asset, stage.table, before, rows, consumed, head)
-        require_same_columns(target, wanted)
+        partitions = () if stage.partitions is None else parts
+        wanted = Restoration(self.backfill.plan.id, stage.asset, stage.table, before, rows, partitions, then, head)
+        require_restorable_columns(target, wanted)
         return wanted
 
-    def _unread(self, parts: Collection[str], consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
+    def _unread(self, parts: Collection[str], then: Progress) -> Iterator[str]:
         """The problems if rows were made without some input: what of it is to be consumed again is unknown."""
-        for upstream in sorted({edge.upstream for edge in self._edges(parts) if edge not in consumed}):
-            yield (
-                f"its previous rows were made without reading {upstream}, which {self._root.asset} reads now (if the "
-                "earlier code didn't read it, deploy that code first)"
-            )
+        for upstream in sorted(self._inputs):
+            if not all(_is_made_of(then.inputs.get(upstream), part) for part in parts):
+                yield (
+                    f"its previous rows were made without reading {upstream}, which {self._root.asset} reads now (if "
+                    "the earlier code didn't read it, deploy that code first)"
+                )
 
-    def _no_longer_read(self, parts: Collection[str]) -> Iterator[str]:
-        """The problems if rows were made of an input that isn't read now: its cursor would stay beyond what they hold.
+    def _no_longer_read(self, parts: Collection[str], then: Progress) -> Iterator[str]:
+        """The problems if rows were made of an input that isn't read now: nothing would read it on.
 
         Later, with code that reads it again, changes would be missing.
         """
-        lines = {line.upstream for line in self._lines()}
-        for each in self.backfill.consumed:
-            is_of_them = each.partitions is None or not set(each.partitions).isdisjoint(parts)
-            if each.upstream not in lines and is_of_them and _made_of(each) is not None:
+        for upstream in sorted(then.inputs.keys() - self._inputs.keys()):
+            if any(_is_made_of(then.inputs[upstream], part) for part in parts):
                 yield (
-                    f"its previous rows were made by reading {each.upstream}, which {self._root.asset} doesn't read "
+                    f"its previous rows were made by reading {upstream}, which {self._root.asset} doesn't read "
                     "now (deploy code that does first)"
                 )
 
-    def _redefined(self, consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
+    def _redefined(self, then: Progress) -> Iterator[str]:
         """The problems if the asset's partitions have been redefined since the rows were computed."""
         is_partitioned = self.lineage.partitions_def(self._root.asset) is not None
         if is_partitioned != (self._root.partitions is not None) or is_partitioned != (self._slicing() is not None):
             yield f"{self._root.asset} is no longer partitioned as it was"
             return
-        slicings = {each.upstream: each.slicing for each in self.lineage.inputs(self._root.asset).values()}
-        made_by = {(edge.upstream, made.division) for edge, made in consumed.items() if made.division is not None}
-        # What was deleted since doesn't matter: what is restored is then recomputed without it.
-        then = {(upstream, without_losses(division)) for upstream, division in made_by}
-        for upstream, division in sorted(then):
-            slicing = slicings.get(upstream)
-            if slicing is None or slicing.division != division:
+        inputs = self._inputs
+        for upstream in sorted(inputs.keys() & then.inputs.keys()):
+            slicing, division = inputs[upstream].slicing, then.inputs[upstream].division
+            if division != (slicing.division if slicing else None):
                 yield f"the partitions of {self._root.asset} have since been redefined (they were {division})"
 
-    def _unfollowed(self, consumed: Mapping[Edge, MadeOf]) -> Iterator[str]:
+    def _unfollowed(self, parts: Collection[str], then: Progress) -> Iterator[str]:
         """The problems if the changes after those that the rows were made of can no longer be read."""
-        # What is left of a change that was taken in bites is read from its own snapshot.
-        in_parts = {at.to_inclusive for at in consumed.values() if at.bite is not None and not at.bite.is_last}
-        by_line: dict[str, dict[Watermark, int]] = {}
-        for edge, at in consumed.items():
-            by_line.setdefault(edge.upstream, Counter())[at.to_inclusive] += 1
-        tracked = {each.upstream: each for each in self._consumer.consumer.inputs.values()} if self._consumer else {}
-        for upstream, marks in by_line.items():
-            source = self.lineage.metadata(upstream)
+        inputs = self._inputs
+        for upstream in sorted(inputs.keys() & then.inputs.keys()):
+            known, source = then.inputs[upstream], self.lineage.metadata(upstream)
             if source is None:
                 yield f"{upstream}'s table no longer exists"
                 continue
-            storage, ancestry = self.lineage.lake(upstream).storage, source.ancestry(tracked[upstream].ref)
+            storage, ancestry = self.lineage.lake(upstream).storage, source.ancestry(inputs[upstream].ref)
+            marks = Counter(known.files.to_inclusive if known.files else known.position(part or None) for part in parts)
             for mark, count in marks.items():
+                if mark is None:
+                    continue
                 found = interval_of(storage, source, mark, ancestry)
-                if not isinstance(found, Interval) or not _can_go_on(found, in_parts=mark in in_parts):
-                    of = f"{count} partitions" if self.backfill.plan.root.partitions is not None else "it"
+                # What is left of a change that was taken in bites is read from its own snapshot.
+                if not (isinstance(found, Interval) and _can_go_on(found, in_parts=known.files is not None)):
+                    of = f"{count} partitions" if self._root.partitions is not None else "it"
                     yield (
                         f"changes of {source.table} after snapshot {mark.snapshot_id}, which {of} would have to read "
                         "again, have expired or were rolled back or replaced"
@@ -444,8 +401,7 @@ class BackfillReverter:
 
     def _require_idle(self) -> None:
         key = dg.AssetKey.from_user_string(self._root.asset)
-        states = self.lineage.store.get_many(self._edges(self._root.parts)).values()
-        if (run_id := run_at_work(self.lineage.instance, key, states, statuses=UNFINISHED)) is not None:
+        if (run_id := run_at_work(self.lineage.instance, key, statuses=UNFINISHED)) is not None:
             problem = f"run {run_id} of {self._root.asset} is working or about to start."
             remedy = f"Wait for it, or end all of its runs: dagster-ips backfill cancel {self.backfill.plan.id}"
             raise BackfillError(backfill=self.backfill.plan.id, problem=problem, remedy=remedy)
@@ -506,12 +462,18 @@ def _can_go_on(interval: Interval, *, in_parts: bool) -> bool:
     return not interval.abandoned and is_readable(interval) and not (in_parts and interval.start is None)
 
 
-def _made_of(before: ConsumedBefore) -> MadeOf | None:
-    """What rows were made of that had consumed this; None if nothing."""
-    if (taken := before.file_set) is not None:
-        bite = Bite(0, taken.taken, taken.total)
-        return MadeOf(taken.to_inclusive, before.left_out, before.up_to, bite, before.division)
-    return MadeOf(before.up_to, before.left_out, division=before.division) if before.up_to is not None else None
+def _has_begun(then: TableProgress | None, part: str) -> bool:
+    """Whether a partition was ever computed."""
+    inputs = then.progress.inputs.values() if then is not None else ()
+    return any(not part or each.position(part) is not None for each in inputs)
+
+
+def _is_made_of(known: InputProgress | None, part: str) -> bool:
+    """Whether it is known up to where rows of a partition were made of an input.
+
+    Before the input had a snapshot, nothing of it was read: that is known, too.
+    """
+    return known is not None and (not part or known.at is None or known.position(part) is not None)
 
 
 def revert_cascade(backfill: str) -> str:

@@ -1,29 +1,26 @@
-"""The branches of a staged backfill, and how they are published: by fast-forwards, all in one commit or in order.
+"""The branches of a staged backfill, and how they become ``main``: all in one commit, or one after the other.
 
 Only the tables' own refs record how far a publication is, so it can be killed at any point and continued.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
-from dagster_ips.core.edge import Edge
-from dagster_ips.core.policy import OnRemoved
 from dagster_ips.errors import BackfillError
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.exactly_once.publish.staged_publisher import StagedPublisher
 from dagster_ips.iceberg.cascade_stamps import belongs_to
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import BranchStamps, stamps_on_branch
+from dagster_ips.iceberg.ref_commits import commit_refs, publication
 from dagster_ips.orchestration.backfill.asset_lineage import AssetLineage
 from dagster_ips.orchestration.backfill.launching import BackfillLauncher
 from dagster_ips.orchestration.platform.staged_run import moved
-from dagster_ips.spark.branches import Branch
+from dagster_ips.progress.cursor import Copy
+from dagster_ips.progress.table_progress import PIN, newest_progress
 
 
 class BranchStanding(StrEnum):
@@ -139,14 +136,11 @@ class StagedBackfill:
         """Drop the branches; returns whether nothing of the backfill was published.
 
         In that case the previous states are no longer kept either, because there is nothing to revert. Otherwise, what
-        a publication that was killed has published counts as consumed, which only the branches tell, and is reported.
+        a publication that was killed has published is reported.
         """
         launcher = BackfillLauncher(self.lineage)
         with knowing_partitions(self.lineage.instance):
             published = [t for t in self.tables() if t.standing is BranchStanding.PUBLISHED and self._has_branch(t)]
-            for each in published:
-                self._publisher(each).commit(each.stage.table, self._stamps(each))
-                self._recompute_overtaken(each)
             self._report([each.stage.asset for each in published])
         launcher.drop_branches(self.plan)
         is_published = self._is_published()  # Asked only now: until its branch was dropped, a table could be published.
@@ -155,12 +149,11 @@ class StagedBackfill:
         return not is_published
 
     def publish(self, unfinished: Sequence[str]) -> StagedPublication:
-        """Fast-forward ``main`` of each stage's table; ``unfinished`` says what isn't computed yet.
+        """Make each stage's branch its table's ``main``; ``unfinished`` says what isn't computed yet.
 
         All of them change in one commit if their catalog can do that, else stage after stage. A publication that was
-        killed is continued. If ``main`` of a stage's table has moved since the publication began, or its asset has
-        consumed something or was reset since, the stage is left to follow automatically from what was published before
-        it.
+        killed is continued. If ``main`` of a stage's table has moved since the publication began, the stage is left to
+        follow automatically from what was published before it.
 
         Raises:
             BackfillError: a stage isn't fully staged, or something has changed since; then nothing was published.
@@ -222,7 +215,6 @@ class StagedBackfill:
             raise BackfillError(self.plan.id, problem, remedy)
         for each in tables:
             self._require_same_columns(each)
-            self._require_unconsumed(each)
 
     def _require_same_columns(self, each: StagedTable) -> None:
         """Fail if the staged rows would be shown under names that stand for other columns by now."""
@@ -238,31 +230,15 @@ class StagedBackfill:
                 remedy = f"Cancel it (dagster-ips backfill cancel {self.plan.id}), then plan and stage it again."
                 raise BackfillError(self.plan.id, f"{problem}. Nothing was published.", remedy)
 
-    def _require_unconsumed(self, each: StagedTable) -> None:
-        if since := self._consumed_since(each):
-            parts = [edge.partition for edge in since if edge.partition]
-            what = f"{each.stage.asset} read {since[0].upstream}" + (f" ({', '.join(parts[:5])})" if parts else "")
-            problem = f"{what} since it was staged. Nothing was published."
-            remedy = f"Stage it again: dagster-ips backfill cancel {self.plan.id}, then plan and launch again."
-            raise BackfillError(self.plan.id, problem, remedy)
-
-    def _consumed_since(self, each: StagedTable) -> list[Edge]:
-        assert each.metadata is not None  # noqa: S101  # a staged table exists
-        return self._publisher(each).consumed_since(each.metadata, self._stamps(each))
-
     def _published_together(self, staged: Sequence[StagedTable]) -> bool:
         """Publish all ``staged`` tables in one commit; returns False if their catalog can't, or they have several."""
         lakes = [self.lineage.lake(each.stage.asset) for each in staged]
         if len(lakes) <= 1 or any(lake is not lakes[0] for lake in lakes) or not lakes[0].commits_tables_together():
             return False
-        tables = []
-        for each in staged:
-            assert each.metadata is not None  # noqa: S101  # a staged table exists
-            self._publisher(each).announce(each.metadata, self._branch(each), self._stamps(each))
-            tables.append(each.metadata)
         try:
             with effect(Effect.PUBLISH):
-                lakes[0].fast_forward_together(tables, self.plan.staged_branch)
+                tables = [each.metadata for each in staged if each.metadata is not None]
+                lakes[0].fast_forward_together(tables, self.plan.staged_branch, pin=PIN)
         except Exception:
             now = _by_standing(self.tables())
             if now[BranchStanding.PUBLISHED]:
@@ -277,7 +253,7 @@ class StagedBackfill:
         stages = {stage.asset for stage in self.plan.stages}
         for each in tables:
             follows_published = set(each.stage.upstreams) & stages - {each.stage.asset} <= through
-            if each.standing is BranchStanding.STAGED and follows_published and not self._consumed_since(each):
+            if each.standing is BranchStanding.STAGED and follows_published:
                 is_through = self._publish_one(each)
             else:
                 is_through = each.is_through
@@ -286,61 +262,37 @@ class StagedBackfill:
             if not is_through:
                 left.append(each.stage.asset)
                 continue
-            if each.standing is BranchStanding.PUBLISHED:
-                self._publisher(each).commit(each.stage.table, self._stamps(each))
-            self._recompute_overtaken(each)
             through.add(each.stage.asset)
             published += [each.stage.asset] if each.standing is not BranchStanding.UNCHANGED else []
         return StagedPublication(tuple(published), tuple(left))
 
-    def _recompute_overtaken(self, each: StagedTable) -> None:
-        """Let automation recompute what was staged from rows that are gone and that no look has seen."""
-        known = self.lineage.consumers.get(each.stage.asset)
-        if known is None or not known.consumer.is_partitioned:
-            return
-        lake, stamped = self.lineage.lake(each.stage.asset), self._stamps(each)
-        watch = PartitionWatch(lake.storage, self.lineage.store, each.stage.asset, lake.find(each.stage.table))
-        inputs = self.lineage.inputs(each.stage.asset).values()
-        keeps_results = any(tracked.policies.on_removed is OnRemoved.IGNORE for tracked in inputs)
-        for tracked in inputs:
-            line = Edge(each.stage.asset, tracked.upstream)
-            published = {edge.key: of.to_inclusive for edge, of in stamped.items() if edge.line == line and edge.key}
-            source = lake.find(tracked.table)
-            if published and source is not None:  # Without its table, the next run is refused.
-                watch.recompute_overtaken(
-                    tracked, source, published.keys(), published=published, keeps_results=keeps_results
-                )
-
     def _publish_one(self, each: StagedTable) -> bool:
         """Publish one stage; returns False if ``main`` has moved."""
-        assert each.metadata is not None  # noqa: S101  # a staged table exists
+        asset, branch, cut = each.stage.asset, self.plan.staged_branch, self.backfill.before[each.stage.table]
+        head = each.metadata.head_snapshot_id(branch) if each.metadata is not None else None
+        assert head is not None  # noqa: S101  # a staged table has its branch
+        # The branch stays: as long as it is there, the publication isn't reported yet.
+        change = replace(publication(branch, head=head, expected=cut, pin=PIN), drops=())
         try:
-            self._publisher(each).publish(each.metadata, self._branch(each), self._stamps(each))
+            with effect(Effect.PUBLISH):
+                commit_refs(self.lineage.lake(asset), each.stage.table, change, asset=asset)
         except Exception:
-            now = self.lineage.metadata(each.stage.asset)
+            now = self.lineage.metadata(asset)
             if now is None or self._standing(each.stage, now) is BranchStanding.MOVED:
                 return False
             raise
         return True
 
-    def _branch(self, each: StagedTable) -> Branch:
-        return Branch(self.lineage.lake(each.stage.asset).name, each.stage.table, self.plan.staged_branch)
-
-    def _stamps(self, each: StagedTable) -> Mapping[Edge, BranchStamps]:
-        known, cut = self.lineage.consumers.get(each.stage.asset), self.backfill.before.get(each.stage.table)
-        if known is None or each.metadata is None or cut is None:
-            return {}
-        branch = self.plan.staged_branch
-        return stamps_on_branch(each.metadata, branch, known.consumer.edges, from_snapshot_id_exclusive=cut)
-
-    def _publisher(self, each: StagedTable) -> StagedPublisher:
-        asset = each.stage.asset
-        return StagedPublisher(self.lineage.lake(asset), self.lineage.store, self.lineage.session(asset))
-
     def _report(self, published: Collection[str]) -> None:
-        """Report to Dagster the partitions of ``published`` assets: what staged runs reported wasn't about ``main``."""
+        """Report to Dagster the partitions of ``published`` assets, and copy the progress of their tables.
+
+        What staged runs reported wasn't about ``main``.
+        """
         for stage in self.plan.stages:
             metadata = self.lineage.metadata(stage.asset) if stage.asset in published else None
+            if metadata is not None and (known := newest_progress(metadata)) is not None:
+                with effect(Effect.COPY_PROGRESS):
+                    self.lineage.store.set_copy(stage.asset, Copy(known.progress, known.mark))
             newest = metadata.ancestry().newest_change if metadata else None
             if newest is None:
                 continue

@@ -332,9 +332,6 @@ class _NamedKeys(PartitionKeys):
         # A dynamic partition may be added after its rows are written.
         return frozenset() if self.is_dynamic else frozenset(keys) - self.known()
 
-    def dynamic(self) -> frozenset[str]:
-        return self.known() if self.is_dynamic else frozenset()
-
     def to_be_added(self, keys: Collection[str]) -> frozenset[str]:
         return frozenset(keys) - self.known() - self.outside(keys)
 
@@ -350,6 +347,9 @@ class _NamedKeys(PartitionKeys):
 
     def deleted(self, landmarks: Collection[str]) -> frozenset[str]:
         return frozenset(landmarks) - self.known()
+
+    def added(self, keys: Collection[str], landmarks: Collection[str]) -> frozenset[str]:
+        return frozenset(keys) - frozenset(landmarks)
 
 
 @dataclass(frozen=True)
@@ -441,10 +441,6 @@ class _MultiKeys(PartitionKeys):
             return True
         return any(each.lacks_any({of for name, _, of in parts if name == n}) for n, each in self.dimensions.items())
 
-    @property
-    def is_dynamic(self) -> bool:
-        return any(each.is_dynamic for each in self.dimensions.values())
-
     def deleted(self, landmarks: Collection[str]) -> frozenset[str]:
         parts = [mark.partition(_DELIMITER) for mark in landmarks]
         return frozenset(
@@ -453,8 +449,13 @@ class _MultiKeys(PartitionKeys):
             for gone in each.deleted({of for name, _, of in parts if name == n})
         )
 
-    def dynamic(self) -> frozenset[str]:
-        return self.known() if any(each.dynamic() for each in self.dimensions.values()) else frozenset()
+    def added(self, keys: Collection[str], landmarks: Collection[str]) -> frozenset[str]:
+        parts = [mark.partition(_DELIMITER) for mark in landmarks]
+        new = {
+            name: each.added(each.known(), {of for n, _, of in parts if n == name})
+            for name, each in self.dimensions.items()
+        }
+        return frozenset(key for key, of in self._parts_of(keys).items() if any(of[name] in new[name] for name in of))
 
     def to_be_added(self, keys: Collection[str]) -> frozenset[str]:
         # A key with a future time window isn't missing yet, even if another dimension's partition must be added first.

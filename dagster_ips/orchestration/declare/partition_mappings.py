@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -18,7 +18,7 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterInstance
 
-from dagster_ips._compat import knowing_deleted_partitions, knowing_partitions, page_of
+from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.partition_keys import PartitionKeys
 from dagster_ips.core.ranges import Predicate
 from dagster_ips.errors import DeclarationError
@@ -54,18 +54,9 @@ class SameKeys:
         """None, because each partition takes only its own key."""
         return frozenset()
 
-    @property
-    def dynamic(self) -> frozenset[str]:
-        """The partitions that someone added."""
-        return self.upstream_keys.dynamic()
-
     def taken_by(self, consumer_key: str) -> frozenset[str]:
         """The key itself."""
         return frozenset([consumer_key])
-
-    def left_out(self, consumer_key: str, upstream_keys: Collection[str]) -> frozenset[str]:  # noqa: ARG002  # as others
-        """None, because a partition takes its own key whether or not the key has a partition yet."""
-        return frozenset()
 
     def made_of(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """Those of the keys that are partitions now."""
@@ -78,10 +69,6 @@ class SameKeys:
     @cached_property
     def _there(self) -> frozenset[str]:
         return self.upstream_keys.known()  # cached: there may be thousands, and they are looked up for each key
-
-    def took_any(self, deleted: Collection[str]) -> bool:  # noqa: ARG002  # as others
-        """No, because a partition takes only its own key."""
-        return False
 
     def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """The keys for which the current definition has no partition, now or ever."""
@@ -114,13 +101,10 @@ class MappedKeys:
 
     @property
     def sharing(self) -> frozenset[str]:
-        """All of the consumer's partitions."""
+        """All of the consumer's partitions, unless each takes only its own key."""
+        if self._is_one_to_one:
+            return frozenset()
         return frozenset(self.consumer.get_partition_keys(dynamic_partitions_store=self.instance))
-
-    @property
-    def dynamic(self) -> frozenset[str]:
-        """None: all partitions are ``sharing``."""
-        return frozenset()
 
     def taken_by(self, consumer_key: str) -> frozenset[str]:
         """The upstream's partitions by the mapping, including those that don't exist yet."""
@@ -137,15 +121,6 @@ class MappedKeys:
             missing = result.required_but_nonexistent_subset.get_partition_keys()
             self._taken[consumer_key] = frozenset(result.partitions_subset.get_partition_keys()) | frozenset(missing)
         return self._taken[consumer_key]
-
-    def left_out(self, consumer_key: str, upstream_keys: Collection[str]) -> frozenset[str]:
-        """The keys without a partition that it doesn't take now, but may take later: a mapping doesn't cover them yet.
-
-        None with the identity mapping.
-        """
-        if isinstance(self.mapping, dg.IdentityPartitionMapping):
-            return frozenset()
-        return frozenset(upstream_keys) - self._there - self.taken_by(consumer_key)
 
     def made_of(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """The consumer's partitions by the mapping, for those of the keys that are partitions now."""
@@ -166,42 +141,6 @@ class MappedKeys:
             for key in self.taken_by(partition) & there:
                 made[key].add(partition)
         return {key: frozenset(partitions) for key, partitions in made.items()}
-
-    def took_any(self, deleted: Collection[str]) -> bool:
-        """By the mapping, asked as if they still existed, which static partitions can't.
-
-        Not with ``LastPartitionMapping``, where ``division`` says it, nor if a partition takes its own key anyway.
-        """
-        if isinstance(self.mapping, dg.LastPartitionMapping) or self._is_one_to_one:
-            return False
-        names = _names_of(self.upstream, deleted)
-        if sum(map(len, names.values())) < len(deleted):
-            return True
-        before = _WithDeleted(self.instance, names)
-        there = self._there
-        try:
-            with knowing_deleted_partitions(before):
-                then = self.upstream.get_partition_keys(dynamic_partitions_store=before)
-                gone = [key for key in sorted(frozenset(then) - there) if self._is_among(key, deleted)]
-                subset = self.mapping.get_downstream_partitions_for_partitions(
-                    self.upstream.subset_with_partition_keys(gone),
-                    self.upstream,
-                    self.consumer,
-                    dynamic_partitions_store=before,
-                )
-                made = frozenset(subset.get_partition_keys())
-        except Exception:  # noqa: BLE001  # a custom mapping may not know them any more
-            return True
-        if not gone or not (made or _is_dagsters(self.mapping)):
-            return True
-        return not made.isdisjoint(self.sharing)
-
-    def _is_among(self, key: str, deleted: Collection[str]) -> bool:
-        """Whether the upstream's key, or a part of it, is one of the ``deleted`` landmarks."""
-        if not isinstance(self.upstream, dg.MultiPartitionsDefinition):
-            return key in deleted
-        parts = self.upstream.get_partition_key_from_str(key).keys_by_dimension
-        return any(f"{name}|{part}" in deleted for name, part in parts.items())
 
     def lost(self, upstream_keys: Collection[str]) -> frozenset[str]:
         """The keys that have no upstream partition, now or ever, and those that no consumer partition can ever take.
@@ -271,63 +210,6 @@ class MappedKeys:
     @cached_property
     def _there(self) -> frozenset[str]:
         return self.upstream_keys.known()  # as for SameKeys
-
-
-@dataclass(frozen=True)
-class _WithDeleted:
-    """The dynamic partitions of ``instance``, and some ``deleted`` ones, by the name of their definition."""
-
-    instance: DagsterInstance
-    deleted: Mapping[str, Collection[str]]
-
-    def get_dynamic_partitions(self, partitions_def_name: str) -> Sequence[str]:
-        there = self.instance.get_dynamic_partitions(partitions_def_name)
-        return [*there, *sorted(frozenset(self.deleted.get(partitions_def_name, ())).difference(there))]
-
-    def get_existing_dynamic_partitions(
-        self, partitions_def_name: str, partition_keys: Sequence[str]
-    ) -> frozenset[str]:
-        return frozenset(self.get_dynamic_partitions(partitions_def_name)) & frozenset(partition_keys)
-
-    def has_dynamic_partition(self, partitions_def_name: str, partition_key: str) -> bool:
-        return partition_key in self.get_dynamic_partitions(partitions_def_name)
-
-    def get_paginated_dynamic_partitions(
-        self,
-        partitions_def_name: str,
-        limit: int,
-        ascending: bool,  # noqa: FBT001  # as Dagster calls it
-        cursor: str | None = None,
-    ) -> Any:  # noqa: ANN401  # it isn't public
-        keys = self.get_dynamic_partitions(partitions_def_name)
-        return page_of(keys, limit, ascending=ascending, cursor=cursor)
-
-    def get_dynamic_partitions_definition_id(self, partitions_def_name: str) -> str:
-        names = "|".join(self.get_dynamic_partitions(partitions_def_name))
-        return hashlib.sha256(names.encode()).hexdigest()
-
-
-def _names_of(upstream: dg.PartitionsDefinition[str], deleted: Collection[str]) -> dict[str, frozenset[str]]:
-    """The names of deleted partitions, given as landmarks, by the name of their dynamic definition."""
-    if not isinstance(upstream, dg.MultiPartitionsDefinition):
-        return {upstream.name or "": frozenset(deleted)} if isinstance(upstream, dg.DynamicPartitionsDefinition) else {}
-    found: dict[str, frozenset[str]] = {}
-    for each in upstream.partitions_defs:
-        own = [mark.removeprefix(f"{each.name}|") for mark in deleted if mark.startswith(f"{each.name}|")]
-        for name, names in _names_of(each.partitions_def, own).items():
-            found[name] = found.get(name, frozenset()) | names
-    return found
-
-
-def _is_dagsters(mapping: dg.PartitionMapping) -> bool:
-    """Whether Dagster defines it, and those of its dimensions, so that it remembers nothing but what it is given."""
-    if not type(mapping).__module__.startswith("dagster."):
-        return False
-    if not isinstance(mapping, dg.MultiPartitionMapping):
-        return True
-    return all(
-        _is_dagsters(each.partition_mapping) for each in mapping.downstream_mappings_by_upstream_dimension.values()
-    )
 
 
 def _dimension(definition: dg.PartitionsDefinition[str], name: str) -> dg.PartitionsDefinition[str]:

@@ -1,37 +1,32 @@
-"""Edge states in Dagster's cursor storage."""
+"""Cursors of assets in Dagster's cursor storage."""
 
 from __future__ import annotations
 
-import logging
-from collections import defaultdict
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from dagster import DagsterInstance
 
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill
-from dagster_ips.core.capture import EdgeState
-from dagster_ips.core.edge import Edge
-from dagster_ips.core.touched import LineState
-from dagster_ips.errors import CursorStorageError, StateUnreadableError
+from dagster_ips.core.backfill_text import decode_backfill, encode_backfill
+from dagster_ips.errors import CursorStorageError
 from dagster_ips.exactly_once.effects import Effect, effect
-from dagster_ips.state.backfill_codec import decode_backfill, encode_backfill
-from dagster_ips.state.codec import decode_line, encode, encode_line
-from dagster_ips.state.store import stored_state
+from dagster_ips.progress.cursor import Copy, Cursor, Job, Request
+from dagster_ips.progress.cursor_text import copy_text, cursor_from, job_text, requests_text
 
-_PREFIX = "dagster_ips:edge:"
-_VOIDED = ":voided"
-_LINE_PREFIX = "dagster_ips:line:"
+_PREFIX = "dagster_ips:asset:"
+_COPY, _ASKED, _JOB = "", ":asked", ":job"
+_PARTS = (_COPY, _ASKED, _JOB)
 _BACKFILL_PREFIX = "dagster_ips:backfill:"
 _PROBE = "dagster_ips:probe"
-_MOST_READ, _MOST_WRITTEN = 500, 100
+_MOST_READ = 500
 
 _Any = TypeVar("_Any")
-_LOG = logging.getLogger(__name__)
 
 
 class CursorStore:
-    """Stores edge states: one key per edge, and a second one once a person has intervened.
+    """Stores the cursor of each asset, in three keys: what runs, persons and jobs write must not overwrite each other.
 
     Keys are lowercase and shorter than 64 characters, because MySQL compares only the first 64 characters and ignores
     case.
@@ -60,71 +55,40 @@ class CursorStore:
         if kept != "works":
             raise CursorStorageError(cause="a value that was set did not come back")
 
-    def get(self, edge: Edge) -> EdgeState:
-        """The stored state, or an initial one.
+    def get(self, asset: str) -> Cursor:
+        """The stored cursor, or an empty one.
 
         Raises:
-            StateVersionError, StateUnreadableError: see ``dagster_ips.state.codec.decode``.
+            StateVersionError, StateUnreadableError: see ``dagster_ips.progress.cursor_text``.
             CursorStorageError: the storage doesn't work.
         """
-        return self.get_many([edge])[edge]
+        return self.get_many([asset])[asset]
 
-    def get_many(self, edges: Iterable[Edge]) -> dict[Edge, EdgeState]:
-        """The state of each edge, read with one query per 500 edges; without edges there is no query.
+    def get_many(self, assets: Iterable[str]) -> dict[str, Cursor]:
+        """The cursor of each asset, read with one query per 500 assets; without assets there is no query.
 
         Raises:
             As for ``get``.
         """
-        states: dict[Edge, EdgeState] = {}
-        for some in _batches(list(dict.fromkeys(edges)), _MOST_READ):
-            keys = [_key(edge) for edge in some]
-            texts = self._values([*keys, *(key + _VOIDED for key in keys)])
-            for edge, key in zip(some, keys, strict=True):
-                states[edge] = stored_state(edge, texts.get(key), texts.get(key + _VOIDED))
-        return states
+        found: dict[str, Cursor] = {}
+        for some in _batches(list(dict.fromkeys(assets)), _MOST_READ):
+            keys = {asset: _key(asset) for asset in some}
+            texts = self._values([key + part for key in keys.values() for part in _PARTS])
+            for asset, key in keys.items():
+                found[asset] = cursor_from(*(texts.get(key + part) for part in _PARTS), asset=asset)
+        return found
 
-    def set(self, *states: EdgeState) -> None:
-        """Store ``states``, with two or three queries per 100 partitions. They are durable when this returns.
+    def set_copy(self, asset: str, copy: Copy) -> None:
+        """Store a copy of the progress. It is durable when this returns, as with the others."""
+        self._write({_key(asset) + _COPY: copy_text(copy)})
 
-        Raises:
-            CursorStorageError: the storage doesn't work, or didn't keep a whole value.
-        """
-        together: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-        # In order: two runs that write the same rows of a database in another order wait for each other for ever.
-        for state in sorted(states, key=lambda state: (*_reader(state.edge), _key(state.edge))):
-            together[_reader(state.edge)][_key(state.edge)] = encode(state)
-        for some in _batches(list(together.values()), _MOST_WRITTEN):
-            self._write({key: text for texts in some for key, text in texts.items()})
+    def set_requests(self, asset: str, requests: tuple[Request, ...]) -> None:
+        """Store what persons asked for."""
+        self._write({_key(asset) + _ASKED: requests_text(requests)})
 
-    def intervene(self, state: EdgeState) -> None:
-        """Like ``set``, but a run that had read the earlier state can't undo it."""
-        self._write({_key(state.edge) + _VOIDED: encode(state)})
-        self.set(state)
-
-    def get_line(self, edge: Edge) -> LineState:
-        """What is known about all partitions of the line ``edge``.
-
-        A damaged text counts as lost, because everything else says what was consumed: each partition is pending once.
-
-        Raises:
-            StateVersionError: a newer version wrote it.
-            CursorStorageError: the storage doesn't work.
-        """
-        key = _LINE_PREFIX + edge.id
-        text = self._values([key]).get(key)
-        try:
-            return decode_line(text, edge) if text else LineState(edge)
-        except StateUnreadableError as error:
-            _LOG.warning("what was last looked at of %s can't be read and counts as lost: %s", edge, error.cause)
-            return LineState(edge)
-
-    def set_line(self, state: LineState) -> None:
-        """Like ``set``, for the state of a line."""
-        self._write({_LINE_PREFIX + state.edge.id: encode_line(state)})
-
-    def set_names(self, state: LineState) -> None:
-        """As ``set_line``."""
-        self.set_line(state)
+    def set_job(self, asset: str, job: Job | None) -> None:
+        """Store what a job outside of Dagster is working on."""
+        self._write({_key(asset) + _JOB: job_text(job)})
 
     def get_backfill(self, backfill: str) -> BackfillPlan | LaunchedBackfill | None:
         """The plan with this id, or its record if it was launched; None if there is none.
@@ -173,13 +137,8 @@ class CursorStore:
             raise CursorStorageError(cause="get_cursor_values is not implemented") from error
 
 
-def _key(edge: Edge) -> str:
-    return _PREFIX + edge.id
-
-
-def _reader(edge: Edge) -> tuple[str, str]:
-    """Whose edge it is: the consumer and its partition."""
-    return edge.consumer, edge.key
+def _key(asset: str) -> str:
+    return _PREFIX + hashlib.blake2b(asset.encode(), digest_size=16).hexdigest()
 
 
 def _batches(of: Sequence[_Any], size: int) -> Iterator[Sequence[_Any]]:

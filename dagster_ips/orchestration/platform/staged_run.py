@@ -48,8 +48,7 @@ class StagedRun:
     def require_unmoved(self, lake: LakeCatalog, tables: Collection[str]) -> None:
         """Fail if ``main`` of a staged table has moved since its branch was created.
 
-        As long as it hasn't, the branches contain everything that the cursors record for these tables, because runs
-        publish before they commit.
+        Its branch could never be published.
 
         Raises:
             BackfillError: ``main`` has moved.

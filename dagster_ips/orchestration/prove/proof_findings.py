@@ -76,7 +76,7 @@ class Findings:
 
     @property
     def _may_be_forgotten(self) -> bool:
-        """Whether the stamps of runs may have expired."""
+        """Whether snapshots that runs published may have expired."""
         return not self.claim.target.ancestry().is_whole
 
     @property

@@ -61,10 +61,10 @@ def proof(  # noqa: PLR0913  # independent parameters
 ) -> dg.AssetChecksDefinition:
     """Declare an asset check that recomputes a sample of an incremental asset's table and compares the rows.
 
-    It calls the asset's own function in mode ``full``, with its inputs as of the snapshots in the table's stamps, and
-    compares the result with the table, row by row. It writes and consumes nothing. Missing, extra or different rows
-    fail the check, with examples. If something can't be recomputed, for example because a snapshot has expired, the
-    check warns.
+    It calls the asset's own function in mode ``full``, with its inputs as of the snapshots that the table says it
+    contains, and compares the result with the table, row by row. It writes and consumes nothing. Missing, extra or
+    different rows fail the check, with examples. If something can't be recomputed, for example because a snapshot has
+    expired, the check warns.
 
     Put it into ``Definitions(asset_checks=[...])``, and pass the definitions through ``with_incremental``. It runs on
     request and by ``automation_condition``.
@@ -275,7 +275,7 @@ class _Proof:
         return rows_of_keys(claim.target, node.partitions_def, keys, node.metadata, self.context.instance, asset=name)
 
     def _outside(self, manager: IcdcIOManager, claim: Claim, begun: Sequence[str | None]) -> int:
-        """How many of the target's rows are in partitions that no run computed, as far as stamps and cursors say."""
+        """How many of the target's rows are in partitions that no run computed, as far as its snapshots say."""
         lake = manager.catalog.open()
         there = current_rows(manager.session(), lake.name, claim.target, storage=lake.storage)
         computed = claim.removed.union(key for key in begun if key is not None)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import dagster as dg
 
 from dagster_ips.core.capture import Capture, Mode
-from dagster_ips.core.cascade import Cascade, together
-from dagster_ips.core.edge import Edge
+from dagster_ips.core.cascade import Cascade
 from dagster_ips.iceberg.cascade_stamps import cascade_at_head, caused_by
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.consumers import reads_incrementally
 from dagster_ips.orchestration.platform.markdown_text import escaped
+from dagster_ips.progress.advance import Advance
 
 CASCADE_TAG = "dagster_ips/cascade"
 BACKFILL_TAG = "dagster/backfill"
@@ -31,27 +31,20 @@ def is_automatic(run: dg.DagsterRun) -> bool:
     return any(tag in run.tags for tag in _AUTOMATIC_TAGS)
 
 
-def cascade_of(
-    running: Running,
-    consumed: Sequence[tuple[TableMetadata, Capture]],
-    target: TableMetadata | None,
-    *,
-    read_again: Collection[Edge],
-) -> Cascade:
+def cascade_of(running: Running, consumed: Sequence[tuple[TableMetadata, Capture]], advance: Advance) -> Cascade:
     """The cascade that the run belongs to, from the snapshots that it consumes; the run is tagged with it.
 
-    A full recompute that a person requests starts a new cascade, named after the backfill or the run. So does an edge
-    that a person rewound or reset, so that it is ``read_again``, because the cascades of its snapshots have already
-    passed. A run that finds nothing new belongs to no cascade.
+    A full recompute that a person requests starts a new cascade, named after the backfill or the run. So does an asset
+    that a person rewound or reset, because the cascades of its snapshots have already passed. A run that finds nothing
+    new belongs to no cascade.
     """
     run = running.run
     is_full = any(capture.mode is Mode.FULL for _, capture in consumed)
-    if is_full and not is_automatic(run):
+    if (is_full and not is_automatic(run)) or advance.obeyed:
         cascade = started_by(run)
     else:
-        new = [(source, capture) for source, capture in consumed if capture.edge not in read_again]
-        own = started_by(run) if len(new) < len(consumed) else Cascade()
-        cascade = together([own, caused_by(new, target)])
+        known = advance.base.progress.inputs if advance.base is not None else {}
+        cascade = caused_by(consumed, {upstream: each.at.snapshot_id for upstream, each in known.items() if each.at})
     if cascade.main is not None:
         # The step that captures last sets the tag: most runs have one such step, or steps of the same cascade.
         running.instance.add_run_tags(run.run_id, {CASCADE_TAG: cascade.main})

@@ -6,7 +6,7 @@ was actually read. Dagster would take the version reported when the step began, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from dagster_ips.errors import IpsError
 from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import computed_in, is_of_same_attempt
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG, OUTSIDE, code_of, plain
 from dagster_ips.orchestration.declare.partition_mappings import partition_expression
@@ -152,23 +153,31 @@ def _made(
     changed = [snapshot for snapshot in publication.snapshots if not snapshot.keeps_rows]
     if not changed and not publication.superseded_by:
         had = {_reported(instance, asset, partition) for partition in partitions or (None,)}
-        if len(had) == 1 and (version := had.pop()) and not _is_outdated(version, captured, publication.metadata):
-            return version
+        if len(had) == 1 and (version := had.pop()):
+            found = publication.metadata
+            if found is None or not _is_outdated(version, captured, found, partitions):
+                return version
     head = publication.metadata.ancestry().newest_change if publication.metadata else None
     newest = changed[-1] if changed else head
     return str(newest.snapshot_id) if newest else None
 
 
-def _is_outdated(version: str, captured: RunInputs, target: TableMetadata | None) -> bool:
+def _is_outdated(version: str, captured: RunInputs, target: TableMetadata, partitions: Sequence[str]) -> bool:
     """Whether rows that the run has found to be published already changed after the snapshot that ``version`` names."""
-    if target is None or not version.isdecimal():
+    if not version.isdecimal():
         return False
     for mark in {capture.target.snapshot_id for capture in captured.captures if capture.target}:
         published = Ancestry.of(target.snapshots, mark)
-        since = published.between(from_snapshot_id_exclusive=int(version), to_snapshot_id_inclusive=mark)
-        if not all(snapshot.keeps_rows for snapshot in since or ()):
+        since = published.between(from_snapshot_id_exclusive=int(version), to_snapshot_id_inclusive=mark) or ()
+        others = [each for each in since if _is_of_others(computed_in(each), partitions)]
+        if not all(each.keeps_rows or any(is_of_same_attempt(each, other) for other in others) for each in since):
             return True
     return False
+
+
+def _is_of_others(computed: Collection[str], partitions: Sequence[str]) -> bool:
+    """Whether a run computed only other partitions than these."""
+    return bool(computed) and "" not in computed and not set(computed) & set(partitions)
 
 
 def _reported(instance: DagsterInstance, asset: dg.AssetKey, partition: str | None = None) -> str | None:

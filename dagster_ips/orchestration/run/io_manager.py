@@ -25,7 +25,6 @@ from dagster_ips.exactly_once.publish.result_version import result_version
 from dagster_ips.exactly_once.publish.result_writer import Result
 from dagster_ips.exactly_once.snapshot_rows import current_rows
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.lookup_stamps import LookedUp
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.consumers import (
     MetadataByKey,
@@ -69,6 +68,7 @@ from dagster_ips.orchestration.run.runs import RunInputs, Runs
 from dagster_ips.orchestration.run.starting_over import start_over
 from dagster_ips.orchestration.run.step_try import StepTries, StepTry
 from dagster_ips.orchestration.run.unreadable_inputs import reads
+from dagster_ips.progress.lookups import LookedUp
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.session import configure, is_frame, is_frame_class
 from dagster_ips.view import IcdcView

@@ -25,7 +25,6 @@ from dagster_ips.exactly_once.publish.partitions_of_run import PartitionsOfRun
 from dagster_ips.exactly_once.publish.result_publication import create_target, order_new_target
 from dagster_ips.exactly_once.publish.statement_block import Block, block
 from dagster_ips.exactly_once.publish.table_changes import TableChanges
-from dagster_ips.iceberg import code_stamps
 from dagster_ips.local_spark.private_files import write_private
 from dagster_ips.local_spark.properties_file import properties_text
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
@@ -42,6 +41,7 @@ from dagster_ips.orchestration.run.job_value import job_value
 from dagster_ips.orchestration.run.leftover_branches import drop_leftover_branches
 from dagster_ips.orchestration.run.run_metadata import RunReport, captured_metadata, older_rows_in, run_metadata
 from dagster_ips.orchestration.run.runs import Runs
+from dagster_ips.progress.made_rows import MadeBy
 from dagster_ips.run_view import RunView
 from dagster_ips.spark.branches import Branch
 from dagster_ips.spark.changelog import removed
@@ -247,8 +247,7 @@ def capture(
         target = runs.lake.find(consumer.table)
         if target is not None:
             drop_leftover_branches(target, runs.lake.name, publisher.session, context.instance)
-        made = code_stamps.properties(target, captured.captures, code, declared=captured.declared, replaces_all=False)
-        publisher = replace(publisher, properties={**publisher.properties, **made})
+        publisher = replace(publisher, origin=MadeBy(code, captured.declared))
 
         def audit(branch: Branch) -> None:
             run_audits(step, consumer.key, consumer.table, lambda: publisher.rows_of(branch))

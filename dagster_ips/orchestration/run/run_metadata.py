@@ -20,7 +20,6 @@ from dagster_ips.exactly_once.capture.backlog_share import BacklogShare
 from dagster_ips.exactly_once.capture.partition_counts import Count
 from dagster_ips.exactly_once.publish.input_change import Frame
 from dagster_ips.exactly_once.publish.publisher import Publication
-from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.orchestration.declare.declarations import TABLE_NAME
 from dagster_ips.orchestration.declare.run_numbers import (
     BYTES_CAPTURED,
@@ -34,6 +33,7 @@ from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.platform.table_metadata import table_metadata
 from dagster_ips.orchestration.run.cascade_tag import links
 from dagster_ips.orchestration.run.runs import RunInputs
+from dagster_ips.progress.made_rows import older_rows_of
 from dagster_ips.run_view import RunView
 
 _MOST_PARTITIONS = 50
@@ -65,7 +65,7 @@ class RunReport:
 
 def older_rows_in(publication: Publication, captured: RunInputs, code: str | None) -> OlderRows | None:
     """The rows of the table, or of the run's partitions, that the run's ``code`` would compute differently."""
-    partitions = {capture.edge.partition for capture in captured.captures}
+    partitions = {capture.edge.partition for capture in captured.captures} or {None}
     return older_rows_of(publication.metadata, code, partitions) if publication.metadata else None
 
 
@@ -120,6 +120,12 @@ def _sentence(report: RunReport) -> str:
     if accepted := views[0].captured.accepted.snapshots:
         parts.append(
             f"**accepts rows that others wrote**, as requested by run tag: {escaped(', '.join(map(told, accepted)))}"
+        )
+    advance = report.captured.advance
+    if advance.rolled_back_from is not None and advance.base is not None:
+        parts.append(
+            f"**someone rolled the table back** from publication {advance.rolled_back_from:,} to "
+            f"{advance.base.progress.number:,}; the run goes on from what it contains"
         )
     if report.publication.superseded_by:
         parts.append("**another run had already published this**, so nothing was written")

@@ -34,7 +34,6 @@ from dagster_ips.exactly_once.snapshot_rows import require_readable_by_spark
 from dagster_ips.exactly_once.target_table.target_ownership import Accepted
 from dagster_ips.iceberg import cascade_stamps, event_time
 from dagster_ips.iceberg.catalog import LakeCatalog
-from dagster_ips.iceberg.lookup_stamps import LookedUp
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import owner_properties
 from dagster_ips.iceberg.storage import Storage
@@ -43,9 +42,11 @@ from dagster_ips.orchestration.platform.staged_run import StagedRun
 from dagster_ips.orchestration.run.cascade_tag import Running, cascade_of, is_automatic
 from dagster_ips.orchestration.run.starting_over import why_started_over
 from dagster_ips.orchestration.watch.asset_completeness import completion_of
-from dagster_ips.orchestration.watch.living_runs import OfLivingRuns
+from dagster_ips.orchestration.watch.run_at_work import RunsAtWork
+from dagster_ips.progress.advance import Advance
+from dagster_ips.progress.cursor import Cursors, ReadOnlyCursors
+from dagster_ips.progress.lookups import LookedUp
 from dagster_ips.run_view import RunView
-from dagster_ips.state.store import EdgeStore, UntouchedStore
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import SparkSession
@@ -100,6 +101,11 @@ class RunInputs:
         return next((view.captured.accepted for view in self.views.values()), Accepted())
 
     @property
+    def advance(self) -> Advance:
+        """What publishing all captures adds to the progress of the asset's table."""
+        return next((view.captured.advance for view in self.views.values()), Advance())
+
+    @property
     def captures(self) -> list[Capture]:
         """The captures to commit once the result is published."""
         return [capture for view in self.views.values() for capture in view.captured.captures]
@@ -114,7 +120,7 @@ class Runs:
     """
 
     lake: LakeCatalog
-    store: EdgeStore
+    store: Cursors
     session: Callable[[], SparkSession]
     icdc_namespace: str
     retention: Retention
@@ -124,7 +130,7 @@ class Runs:
         """The same for runs that are staged; unchanged if ``staged`` is None."""
         if staged is None:
             return self
-        return replace(self, lake=self.lake.on_branch(staged.branch), store=UntouchedStore(self.store), staged=staged)
+        return replace(self, lake=self.lake.on_branch(staged.branch), store=ReadOnlyCursors(self.store), staged=staged)
 
     def capture(self, consumer: Consumer, running: Running) -> RunInputs:
         """As ``capture_together``, for a single asset."""
@@ -200,7 +206,7 @@ class Runs:
         except IpsError:
             for consumer in consumers:
                 found = [capture for each in captured.get(consumer.name, ()) for capture in each.captures]
-                drop_tables_of_refused(self.lake, self.store, found, target=consumer.table)
+                drop_tables_of_refused(self.lake, found, target=consumer.table)
             raise
 
     def _asked_for(self, consumer: Consumer, wish: Mode | None) -> Mode | None:
@@ -233,7 +239,9 @@ class Runs:
         def tell(line: LogLine) -> None:
             log(str(LogLine(line.event, {"asset": name, **line.values})))
 
-        return Publisher(self.lake, self.store, self.session(), run.run_id, properties, consent, tell)
+        return Publisher(
+            self.lake, self.store, self.session(), run.run_id, properties, consent, tell, advance=captured.advance
+        )
 
     def _captured(
         self, consumer: Consumer, running: Running, views: Mapping[str, RunView], started: float, lake: LakeCatalog
@@ -245,12 +253,9 @@ class Runs:
         for name, view in views.items():
             running.log.info(str(_capture_line(name, view.captured)))
         consumed = [(each.source, each.capture) for each in found]
-        # Only unpartitioned assets are rewound and reset. Partitions are recomputed by a backfill, which is a cascade.
-        edges = [] if consumer.is_partitioned else [capture.edge for _, capture in consumed]
-        again = [edge for edge, state in self.store.get_many(edges).items() if state.was_changed_by_person]
-        target = lake.find(consumer.table)
-        cascade = self.staged.cascade if self.staged else cascade_of(running, consumed, target, read_again=again)
-        valid_through = completion_of(consumer, graph, lake.storage, self.store, target).after(found)
+        advance = found[0].advance if found else Advance()
+        cascade = self.staged.cascade if self.staged else cascade_of(running, consumed, advance)
+        valid_through = completion_of(consumer, graph, lake.storage).after(found)
         seconds, declared = time.monotonic() - started, consumer.maker.declared
         captured = RunInputs(views, seconds, cascade, valid_through, declared=declared, unrelated=consumer.unrelated)
         return replace(captured, by_partition=_counts(lake.storage, captured))
@@ -276,7 +281,7 @@ class Runs:
             beside = [each.table for each in (looked_up or {}).values()]
             lost = unreadable(error, [view.captured for view in views], self.lake, beside)
             if self.staged is None:
-                drop_tables_of_refused(self.lake, self.store, captured.captures, target=target)
+                drop_tables_of_refused(self.lake, captured.captures, target=target)
             if lost:
                 raise lost from error
             raise
@@ -291,9 +296,13 @@ class Runs:
         """
         if self.staged is not None:
             return
-        living = OfLivingRuns(self.store, instance)
         for view in captured.views.values():
-            drop_expired_tables(self.lake, living, view.captured.capture, self.retention)
+            drop_expired_tables(
+                self.lake,
+                view.captured.capture,
+                self.retention,
+                is_at_work=RunsAtWork(instance, self.store, view.captured.capture.edge.consumer),
+            )
 
 
 def _capture_line(name: str, captured: CapturedInput) -> LogLine:

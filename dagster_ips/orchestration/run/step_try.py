@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from dagster_ips.iceberg.lookup_stamps import LookedUp
 from dagster_ips.orchestration.run.runs import RunInputs
+from dagster_ips.progress.lookups import LookedUp
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import DataFrame

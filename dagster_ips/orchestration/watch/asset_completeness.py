@@ -12,16 +12,13 @@ from dagster import DagsterInstance
 
 from dagster_ips.core.backlog import is_pending
 from dagster_ips.core.valid_through import EventTime, least
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
 from dagster_ips.exactly_once.capture.run_completeness import Completion, time_at
 from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.declare.consumers import Consumer
 from dagster_ips.orchestration.declare.partition_mappings import last_window_end
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, WatchedTables
-from dagster_ips.state.store import EdgeStore
 
 
 @dataclass(frozen=True)
@@ -124,9 +121,7 @@ class Completeness:
         return time_at(storage, table, watch.event_time, _head(table, MAIN))
 
     def _of_consumer(self, consumer: WatchedInputs, tick: Tick) -> dt.datetime | None:
-        storage, store = consumer.watched.storage(tick=tick.began), CursorStore(tick.instance)
-        target = consumer.watched.table(consumer.consumer.table, tick=tick.began)
-        completion = completion_of(consumer.consumer, tick.graph, storage, store, target)
+        completion = completion_of(consumer.consumer, tick.graph, consumer.watched.storage(tick=tick.began))
         inputs = consumer.consumer.tracked(tick.graph, tick.instance).values()
         return completion.capped(least(self._of_input(tracked, consumer, completion, tick) for tracked in inputs))
 
@@ -146,14 +141,11 @@ def completion_of(
     consumer: Consumer,
     graph: Any,  # noqa: ANN401  # Dagster's asset graph has no public type
     storage: Storage,
-    store: EdgeStore,
-    target: TableMetadata | None,
 ) -> Completion:
-    """What is needed to say up to when ``consumer`` is complete, whose table is ``target``."""
+    """What is needed to say up to when ``consumer`` is complete."""
     if not consumer.is_partitioned:
         return Completion(storage)
-    watch = PartitionWatch(storage, store, consumer.name, target)
-    return Completion(storage, watch, last_window_end(graph.get(consumer.key).partitions_def))
+    return Completion(storage, last_window_end(graph.get(consumer.key).partitions_def))
 
 
 def _consumed(
@@ -162,16 +154,12 @@ def _consumed(
     """The snapshot up to which everything is consumed: the head, if no later snapshot changed a row."""
     if source is None:
         return None
-    target = consumer.watched.table(consumer.consumer.table, tick=tick.began)
-    if completion.watch is not None:
-        if target is not None and consumer.taken_away(tick.graph, tick.instance, target):
-            return None
-        by_time = completion.last_window_end is not None
-        consumed = completion.watch.consumed_up_to(tracked, source, by_time=by_time)
-        return consumed.snapshot_id if consumed else None
-    store, edge = CursorStore(tick.instance), consumer.edge(tracked)
+    if consumer.consumer.is_partitioned:
+        looked = consumer.looked(tracked, tick.instance, tick=tick.began)
+        found = looked.consumed_up_to(by_time=completion.last_window_end is not None) if looked is not None else None
+        return found.snapshot_id if found else None
     ancestry = source.ancestry(tracked.ref)
-    state = consumer.as_in_target(consumer.watched.states(store, tick=tick.began)[edge], target)
+    state = consumer.state(tracked, tick.instance, tick=tick.began)
     if state.is_beginning or state.committed is None:
         return None
     if not is_pending(state, table_uuid=source.uuid, ancestry=ancestry):

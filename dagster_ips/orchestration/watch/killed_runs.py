@@ -9,17 +9,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus
 
-from dagster_ips.core.ancestry import Ancestry
-from dagster_ips.core.capture import Stamp
-from dagster_ips.core.edge import Edge
+from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.errors import IpsError
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import RUN, target_histories
+from dagster_ips.iceberg.stamps import REVERTED, RUN, computed_in
 from dagster_ips.orchestration.declare.declarations import DATA_VERSION_TAG
 from dagster_ips.orchestration.declare.run_numbers import PUBLISHED
 from dagster_ips.orchestration.watch.failed_runs import failed_runs
@@ -46,8 +43,7 @@ def killed_runs_sensor(watched: Sequence[WatchedInputs], *, interval_seconds: in
         description="Reports what killed runs had published before Dagster could record it.",
     )
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        assert context.repository_def is not None  # noqa: S101  # the sensor runs where the definitions are
-        graph, now = context.repository_def.asset_graph, dt.datetime.now(dt.UTC)
+        now = dt.datetime.now(dt.UTC)
         since = dt.datetime.fromisoformat(context.cursor) if context.cursor else now
         ended = dg.RunsFilter(statuses=[*_KILLED], updated_after=since - _OVERLAP)
         runs = [record.dagster_run for record in context.instance.get_run_records(ended)]
@@ -58,7 +54,7 @@ def killed_runs_sensor(watched: Sequence[WatchedInputs], *, interval_seconds: in
         for each in watched:
             if is_any or each.consumer.key in chosen:
                 try:
-                    events += _unrecorded(each, graph, context.instance)
+                    events += _unrecorded(each, context.instance)
                 except IpsError as error:  # Other assets are still reported.
                     context.log.warning("could not determine what runs of %s published: %s", each.name, error)
                     errors[each.name] = error
@@ -72,49 +68,42 @@ def killed_runs_sensor(watched: Sequence[WatchedInputs], *, interval_seconds: in
     return watch
 
 
-def _unrecorded(
-    each: WatchedInputs,
-    graph: Any,  # noqa: ANN401  # Dagster's asset graph has no public type
-    instance: DagsterInstance,
-) -> Iterator[dg.AssetMaterialization]:
+def _unrecorded(each: WatchedInputs, instance: DagsterInstance) -> Iterator[dg.AssetMaterialization]:
     """What killed runs of a consumer have published to its table, as events for Dagster."""
-    key = each.consumer.key
-    failed = failed_runs(instance, key, is_partitioned=each.consumer.is_partitioned)
+    failed = failed_runs(instance, each.consumer.key, is_partitioned=each.consumer.is_partitioned)
     target = each.watched.catalog.open_for_ticks().find(each.consumer.table) if failed else None
     if target is None:
         return
-    newest: dict[str | None, Stamp] = {}
-    # Of an input whose table had no snapshot, the run left no stamp.
-    upstreams = [tracked.upstream for tracked in each.consumer.tracked(graph, instance).values()]
-    edges = [Edge(each.name, upstream, partition or None) for upstream in upstreams for partition in failed]
-    for edge, history in target_histories(target, edges).items():
-        known, found = newest.get(edge.partition), history.newest
-        if found is not None and (known is None or known.target.position < found.target.position):
-            newest[edge.partition] = found
-    for partition, stamp in newest.items():
-        version = None if stamp.takes_back else _version(target, stamp)
-        if version is not None and _is_unreported(instance, key, partition, stamp, version):
-            yield dg.AssetMaterialization(
-                key,
-                description=f"run {stamp.run_id} published this, and ended before Dagster recorded it",
-                partition=partition,
-                metadata={PUBLISHED: version},
-                tags={DATA_VERSION_TAG: version},
-            )
+    for snapshot in target.ancestry().snapshots:
+        computed = {key: mode for key, mode in computed_in(snapshot).items() if key in failed}
+        failed = {key: run for key, run in failed.items() if key not in computed}
+        run_id = snapshot.summary.get(RUN, "")
+        version = None if REVERTED in snapshot.summary else _version(target, snapshot, run_id)
+        for key in computed if version is not None else ():
+            if version is not None and _is_unreported(instance, each.consumer.key, key or None, run_id, version):
+                yield dg.AssetMaterialization(
+                    each.consumer.key,
+                    description=f"run {run_id} published this, and ended before Dagster recorded it",
+                    partition=key or None,
+                    metadata={PUBLISHED: version},
+                    tags={DATA_VERSION_TAG: version},
+                )
+        if not failed:
+            return
 
 
-def _version(target: TableMetadata, stamp: Stamp) -> str | None:
-    """The newest snapshot of the stamp's run that changed rows, as text; None if the run changed none."""
-    newest = Ancestry.of(target.snapshots, stamp.target.snapshot_id).snapshots
-    own = takewhile(lambda snapshot: snapshot.summary.get(RUN) == stamp.run_id, newest)
-    return next((str(snapshot.snapshot_id) for snapshot in own if not snapshot.keeps_rows), None)
+def _version(target: TableMetadata, snapshot: Snapshot, run_id: str) -> str | None:
+    """The newest snapshot of the run, up to ``snapshot``, that changed rows, as text; None if the run changed none."""
+    newest = Ancestry.of(target.snapshots, snapshot.snapshot_id).snapshots
+    own = takewhile(lambda each: each.summary.get(RUN) == run_id, newest)
+    return next((str(each.snapshot_id) for each in own if not each.keeps_rows), None)
 
 
 def _is_unreported(
-    instance: DagsterInstance, key: dg.AssetKey, partition: str | None, stamp: Stamp, version: str
+    instance: DagsterInstance, key: dg.AssetKey, partition: str | None, run_id: str, version: str
 ) -> bool:
-    """Whether the stamp's run failed, and neither it nor anything since has reported what it published."""
-    run = instance.get_run_by_id(stamp.run_id) if stamp.run_id else None
+    """Whether the run failed, and neither it nor anything since has reported what it published."""
+    run = instance.get_run_by_id(run_id) if run_id else None
     if run is None or run.status not in _KILLED:
         return False
     wanted = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition] if partition else None)

@@ -14,7 +14,7 @@ from dagster_ips._compat import data_versions_of_partitions, knowing_partitions
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.packed_text import packed, unpacked
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.exactly_once.capture.line_look import keys_changed, keys_there
+from dagster_ips.exactly_once.capture.changed_keys import keys_changed, keys_there
 from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.metadata import TableMetadata

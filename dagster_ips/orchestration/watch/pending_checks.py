@@ -21,7 +21,6 @@ from dagster_ips.core.time_text import age
 from dagster_ips.errors import ForeignWriteError, IpsError
 from dagster_ips.orchestration.declare.consumers import PENDING_CHECK
 from dagster_ips.orchestration.declare.declarations import code_of
-from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.markdown_text import escaped
 from dagster_ips.orchestration.watch.failed_runs import failed_runs, runs_that_failed, runs_without_output
 from dagster_ips.orchestration.watch.tick_failures import said_of
@@ -93,6 +92,8 @@ def pending_checks_sensor(watched: Sequence[WatchedInputs], *, interval_seconds:
         for each in watched:
             try:
                 look = _looked_at(each, graph, context.instance, now, seen.get(each.name, {}))
+                if each.consumer.is_partitioned:
+                    each.keep_up(graph, context.instance, tick=now)
             except IpsError as error:  # Other checks are still evaluated.
                 context.log.warning("could not determine what %s has to consume: %s", each.name, error)
                 errors[each.name] = error
@@ -165,7 +166,7 @@ def _looked_at(
     if older:
         look = replace(look, value=[look.value, str(older)], says=_with_older_rows(look.says, str(older)))
     try:
-        each.require_known_writes(graph, instance, tick=now)
+        each.require_known_writes(instance, tick=now)
     except ForeignWriteError as error:
         look = replace(look, value=[look.value, error.newest], says=_with_foreign_writes(look.says, str(error)))
     return look
@@ -183,13 +184,13 @@ def _waiting(
         keys = each.pending_partitions(graph, instance, tick=now)
         if keys is None:
             return _without_table(each, now, first_seen_ms)
-        unreached = each.unreached(instance)
+        unreached = each.unreached(graph, instance, tick=now)
         otherwise = 0.0 if first_seen_ms is None else now_ms
         seen = {key: (first_seen_ms or {}).get(key, otherwise) for key in sorted(keys)}
         is_late = any(now_ms - since >= lag.total_seconds() * 1000 for since in seen.values())
         shown = _shown_partitions(sorted(keys), lag, unreached, is_late=is_late)
         return _CheckState([sorted(keys), is_late, *unreached], shown, seen, waits=bool(keys))
-    waiting = each.backlogs(CursorStore(instance), tick=now)
+    waiting = each.backlogs(instance, tick=now)
     if waiting is None:
         return _without_table(each, now, first_seen_ms)
     is_late = any(b.is_due(now_ms=now_ms, max_wait_seconds=lag.total_seconds()) for b in waiting.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -12,44 +12,53 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_ips.core.backlog import Backlog, backlog
-from dagster_ips.core.capture import EdgeState, TargetMark
+from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.code_of_rows import OlderRows
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.target import TargetHistory, settle, unexpected_change, without_target
-from dagster_ips.errors import DeclarationError, ForeignWriteError, IpsError
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import (
+    DeclarationError,
+    IpsError,
+    StateUnreadableError,
+    TargetChangedError,
+    UnknownPublicationError,
+)
+from dagster_ips.exactly_once.capture.changed_keys import keys_changed, keys_there
+from dagster_ips.exactly_once.capture.partitioned_input import PartitionedInput, input_progress, look_at
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.target_table.target_ownership import require_known_writes
 from dagster_ips.iceberg.catalog import LakeCatalog, Located
-from dagster_ips.iceberg.code_stamps import older_rows_of
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.stamps import taken_back, target_history
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.declare.argument_types import is_whole_number, require_duration
 from dagster_ips.orchestration.declare.consumers import Consumer
+from dagster_ips.orchestration.declare.partition_definitions import partition_keys
+from dagster_ips.orchestration.declare.partition_mappings import SameKeys, partition_expression
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.resources import IcebergCatalog
-from dagster_ips.orchestration.watch.last_published import last_published
+from dagster_ips.progress.cursor import Copy, Cursor, known_progress, state_of
+from dagster_ips.progress.made_rows import older_rows_of
+from dagster_ips.progress.table_progress import TableProgress, table_progress
 
+_DAY_MS = 86_400_000
 _Found = TypeVar("_Found")
 
 
 @dataclass
 class WatchedTables:
-    """The tables of one catalog that any consumer watches, and the consumers' edges.
+    """The tables of one catalog that any consumer watches, and the consumers.
 
     A tick reads all pointers with one query and all cursors with another. ``errors`` has the consumers for which it is
     unknown what they have to consume, until the sensor has reported them, because a condition can't write to the tick's
     log. ``failed`` has, by consumer, the runs in which its partitions failed last, as its condition found them.
-    ``intact`` has, by consumer, its table's head when the table last had all partitions as they were published.
     """
 
     catalog: IcebergCatalog
     names: set[str] = field(default_factory=set)
-    edges: set[Edge] = field(default_factory=set)
+    consumers: set[str] = field(default_factory=set)
     errors: dict[str, IpsError] = field(default_factory=dict)
     failed: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    intact: dict[str, int | None] = field(default_factory=dict)
     _found: dict[str, tuple[object, Any]] = field(default_factory=dict)
 
     def once(self, name: str, of: object, find: Callable[[], _Found]) -> _Found:
@@ -59,6 +68,10 @@ class WatchedTables:
             known = self._found[name] = (of, find())
         found: _Found = known[1]
         return found
+
+    def forget(self, name: str) -> None:
+        """Forget what ``once`` has found under this name."""
+        self._found.pop(name, None)
 
     def located(self, *, tick: dt.datetime) -> Located:
         """Where each table's current metadata.json is, as of the beginning of ``tick``."""
@@ -89,9 +102,9 @@ class WatchedTables:
         location = located.found.get(name)
         return metadata_at(self.catalog.open_for_ticks(), name, location) if location else None
 
-    def states(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[Edge, EdgeState]:
-        """What each edge had consumed at the beginning of ``tick``."""
-        return self.once("states", tick, lambda: store.get_many(sorted(self.edges, key=str)))
+    def cursors(self, instance: DagsterInstance, *, tick: dt.datetime) -> Mapping[str, Cursor]:
+        """The cursor of each consumer at the beginning of ``tick``."""
+        return self.once("cursors", tick, lambda: CursorStore(instance).get_many(sorted(self.consumers)))
 
 
 @dataclass(frozen=True)
@@ -103,8 +116,7 @@ class WatchedInputs:
 
     def __post_init__(self) -> None:
         self.watched.names.update([self.consumer.table, *(tracked.table for tracked in self.inputs)])
-        if not self.consumer.is_partitioned:
-            self.watched.edges.update(self.edge(tracked) for tracked in self.inputs)
+        self.watched.consumers.add(self.name)
 
     @property
     def name(self) -> str:
@@ -132,6 +144,31 @@ class WatchedInputs:
             raise errors[0]
         return {table: metadata_at(lake, table, located.found[table]) for table in names if table in located.found}
 
+    def known(self, instance: DagsterInstance, *, tick: dt.datetime) -> TableProgress | None:
+        """What the consumer's table contains; None if nothing says so, and its next run has to find out.
+
+        Raises:
+            IpsError: the table can't be read.
+        """
+        target = self.watched.table(self.consumer.table, tick=tick)
+        cursor = self.watched.cursors(instance, tick=tick)[self.name]
+        mark = cursor.copy.mark if cursor.copy is not None else None
+        if target is not None and mark is not None and target.predates(mark):
+            # A run has published since the tick began.
+            target = self.watched.catalog.open_for_ticks().find(target.table) or target
+        try:
+            found = table_progress(target, asset=self.name, storage=self.watched.storage(tick=tick))
+        except (TargetChangedError, UnknownPublicationError, StateUnreadableError):
+            return None
+        return known_progress(found, cursor, target)
+
+    def state(self, tracked: TrackedInput, instance: DagsterInstance, *, tick: dt.datetime) -> EdgeState:
+        """How far a consumer without partitions has consumed an input."""
+        known, edge = self.known(instance, tick=tick), self.edge(tracked)
+        cursor = self.watched.cursors(instance, tick=tick)[self.name]
+        is_its = input_progress(known, tracked, self.name) is not None
+        return state_of(edge, known if is_its else None, cursor)
+
     def pending_partitions(
         self,
         graph: Any,  # noqa: ANN401  # Dagster's asset graph has no public type
@@ -139,63 +176,70 @@ class WatchedInputs:
         *,
         tick: dt.datetime,
     ) -> frozenset[str] | None:
-        """The partitions of a partitioned consumer that have something to consume; None while an input has no table.
+        """The partitions of a partitioned consumer that have something to consume; None while an input has no table."""
+        found = self.looks(graph, instance, tick=tick)
+        return None if found is None else frozenset[str]().union(*[look.pending for look in found])
 
-        This looks for changes in the tables and stores what it finds.
+    def looks(
+        self,
+        graph: Any,  # noqa: ANN401  # as above
+        instance: DagsterInstance,
+        *,
+        tick: dt.datetime,
+    ) -> list[PartitionedInput] | None:
+        """What is known of each input of a partitioned consumer, and has changed; None while one has no table."""
+        looks = [self.looked(each, instance, tick=tick) for each in self.consumer.tracked(graph, instance).values()]
+        found = [look for look in looks if look is not None]
+        return found if len(found) == len(looks) else None
+
+    def keep_up(
+        self,
+        graph: Any,  # noqa: ANN401  # as above
+        instance: DagsterInstance,
+        *,
+        tick: dt.datetime,
+    ) -> None:
+        """Note in the copy of the progress that a partitioned consumer has nothing to do, once that is a day's worth.
+
+        Otherwise the snapshot up to which it has read expires, although nothing came since that it takes.
         """
-        tables = self.tables(tick=tick)
-        if any(tracked.table not in tables for tracked in self.inputs):
+        looks, known = self.looks(graph, instance, tick=tick), self.known(instance, tick=tick)
+        if known is None or not looks or any(look.pending or look.unreached for look in looks):
+            return
+        marks = [(look.progress.at, look.changed.to) for look in looks]
+        if any(at is not None and to is not None and to.timestamp_ms - at.timestamp_ms > _DAY_MS for at, to in marks):
+            inputs = {**known.progress.inputs, **{look.tracked.upstream: look.after(()) for look in looks}}
+            with effect(Effect.COPY_PROGRESS):
+                CursorStore(instance).set_copy(self.name, Copy(replace(known.progress, inputs=inputs), known.mark))
+
+    def looked(self, tracked: TrackedInput, instance: DagsterInstance, *, tick: dt.datetime) -> PartitionedInput | None:
+        """As ``looks``, for one of the inputs as ``Consumer.tracked`` gives it."""
+        source, known = self.watched.table(tracked.table, tick=tick), self.known(instance, tick=tick)
+        if source is None:
             return None
-        storage, target = self.watched.storage(tick=tick), tables.get(self.consumer.table)
-        newest = self.watched.catalog.open_for_ticks().find
-        watch = PartitionWatch(storage, CursorStore(instance), self.name, target, newest)
-        tracked = self.consumer.tracked(graph, instance).values()
-        found = frozenset[str]().union(*[watch.pending(each, tables[each.table]) for each in tracked])
-        return found | self.taken_away(graph, instance, target) if target is not None else found
+        at = known.progress.inputs.get(tracked.upstream) if known is not None else None
+        if at is not None and any(map(source.predates, at.marks)):
+            # A run has consumed more since the tick began. To this tick, the table would look rolled back.
+            source = self.watched.catalog.open_for_ticks().find(tracked.table) or source
+        storage, slicing = self.watched.storage(tick=tick), tracked.known_slicing
+        keys = slicing.upstream_keys.known()
+        of = (source.metadata_location, known, slicing.division, keys, slicing.sharing, tracked.policies)
+        name = f"looked: {self.name}, {tracked.upstream}"
+        look = self.watched.once(name, of, lambda: look_at(storage, source, tracked, known, self.name))
+        if look.changed.unread:  # The next tick may read more.
+            self.watched.forget(name)
+        return look
 
-    def taken_away(
+    def partitions(
         self,
         graph: Any,  # noqa: ANN401  # as above
         instance: DagsterInstance,
-        target: TableMetadata,
-    ) -> frozenset[str]:
-        """The partitions that the table no longer has as they were published, because someone took commits back.
-
-        It was rolled back, or an older version of it was registered. Their runs are refused, with the reason. Nothing
-        else would show it as long as their inputs don't change.
-        """
-        intact, there = self.watched.intact, _ids_on_main(target)
-        if there.issuperset(target.snapshots) and intact.get(self.name) in there:
-            return frozenset()  # No commit was taken back, so no partition's state needs to be read.
-        marks = self.published(graph, instance, target)
-        if any(mark is not None and target.predates(mark) for mark in marks.values()):
-            # A run may have published since the tick began.
-            target = self.watched.catalog.open_for_ticks().find(target.table) or target
-            there = _ids_on_main(target)
-        history, edge = TargetHistory(target.uuid, target.ancestry(), None), self.edge(self.inputs[0])
-        absent = {key: mark for key, mark in marks.items() if mark is not None and mark.snapshot_id not in there}
-        gone = frozenset(
-            key
-            for key, mark in absent.items()
-            if key is not None and unexpected_change(EdgeState(edge, target=mark), history)
-        )
-        if not gone:
-            intact[self.name] = target.head_snapshot_id()
-        return gone
-
-    def published(
-        self,
-        graph: Any,  # noqa: ANN401  # as above
-        instance: DagsterInstance,
-        target: TableMetadata,
-    ) -> Mapping[str | None, TargetMark | None]:
-        """As ``last_published``, read again only once the table has changed."""
-
-        def find() -> Mapping[str | None, TargetMark | None]:
-            storage = self.watched.catalog.open_for_ticks().storage
-            return last_published(self.consumer, graph, instance, storage, target)
-
-        return self.watched.once(f"published: {self.name}", target.metadata_location, find)
+    ) -> frozenset[str] | None:
+        """The consumer's partitions; None if it isn't partitioned."""
+        if not self.consumer.is_partitioned:
+            return None
+        slicings = [each.known_slicing for each in self.consumer.tracked(graph, instance).values()]
+        return frozenset[str]().union(*[each.made_of(each.upstream_keys.known()) for each in slicings])
 
     def older_rows(
         self,
@@ -205,18 +249,14 @@ class WatchedInputs:
         code: str | None,
     ) -> OlderRows | None:
         """As ``older_rows_of``, found anew only once the table, the code or the declaration has changed."""
-        declared = self.consumer.maker.declared
-        published = partial(self.published, graph, instance, target)
-        find = partial(older_rows_of, target, code, declared=declared, published=published)
-        return self.watched.once(f"older rows: {self.name}", (target.metadata_location, code, declared), find)
+        declared, partitions = self.consumer.maker.declared, self.partitions(graph, instance)
+        lake = self.watched.catalog.open_for_ticks()
+        with_rows = partial(partitions_with_rows_in, target, lake.storage, graph, self.consumer.key, instance)
+        find = partial(older_rows_of, target, code, partitions, declared=declared, with_rows=with_rows)
+        of = (target.metadata_location, code, declared, partitions)
+        return self.watched.once(f"older rows: {self.name}", of, find)
 
-    def require_known_writes(
-        self,
-        graph: Any,  # noqa: ANN401  # as above
-        instance: DagsterInstance,
-        *,
-        tick: dt.datetime,
-    ) -> None:
+    def require_known_writes(self, instance: DagsterInstance, *, tick: dt.datetime) -> None:
         """Fail if someone else changed rows of the consumer's table, as its next run would.
 
         Raises:
@@ -224,56 +264,56 @@ class WatchedInputs:
             IpsError: the table can't be read.
         """
         target = self.watched.table(self.consumer.table, tick=tick)
-        if target is None:
-            return
-        if not self.consumer.is_partitioned:
-            stored = self.watched.states(CursorStore(instance), tick=tick)
-            require_known_writes(target, self.name, [stored[self.edge(tracked)] for tracked in self.inputs])
-            return
+        if target is not None and self.watched.cursors(instance, tick=tick)[self.name].job is None:
+            require_known_writes(target, self.name, self.known(instance, tick=tick))
 
-        def find() -> ForeignWriteError | None:
-            edge, marks = self.edge(self.inputs[0]), self.published(graph, instance, target)
-            states = [EdgeState(edge.of(key), target=mark) for key, mark in marks.items() if key is not None]
-            try:
-                require_known_writes(target, self.name, states)
-            except ForeignWriteError as error:
-                return error
-            return None
-
-        if error := self.watched.once(f"foreign writes: {self.name}", target.metadata_location, find):
-            raise error
-
-    def unreached(self, instance: DagsterInstance) -> tuple[str, ...]:
-        """Texts on rows that no run will take, because they have unknown partitions or none, as of the last look."""
-        store = CursorStore(instance)
-        return tuple(text for each in self.inputs for text in each.unreached(store.get_line(self.edge(each))))
+    def unreached(
+        self,
+        graph: Any,  # noqa: ANN401  # as above
+        instance: DagsterInstance,
+        *,
+        tick: dt.datetime,
+    ) -> tuple[str, ...]:
+        """Texts on rows that no run will take, because they have unknown partitions or none."""
+        return tuple(text for look in self.looks(graph, instance, tick=tick) or () for text in look.unreached)
 
     def changes(
         self,
         graph: Any,  # noqa: ANN401  # as above
         instance: DagsterInstance,
         partitions: Iterable[str],
+        *,
+        tick: dt.datetime,
     ) -> dict[str, list[object]]:
-        """By partition: for each upstream, the newest changes that affect it and any losses, as of the last look."""
+        """By partition: for each upstream, the newest changes that affect it and that it hasn't consumed.
+
+        They stay the same when only other partitions are computed.
+        """
         found: dict[str, list[object]] = {partition: [] for partition in partitions}
-        for tracked in self.consumer.tracked(graph, instance).values():
-            line = CursorStore(instance).get_line(self.edge(tracked))
-            touched, losses = line.touched, [line.losses] if line.losses else []
+        storage = self.watched.storage(tick=tick)
+        for look in self.looks(graph, instance, tick=tick) or ():
+            tracked, slicing = look.tracked, look.tracked.known_slicing
+            source = self.watched.table(tracked.table, tick=tick)
+            snapshots = source.ancestry(tracked.ref).snapshots if source is not None else ()
+            if source is None or not snapshots:
+                continue
+            newest: dict[Watermark, Mapping[str, int]] = {}
             for partition, changes in found.items():
-                keys = sorted(tracked.known_slicing.taken_by(partition) & touched.keys())
-                newest = [[key, str(touched[key].last.snapshot_id)] for key in keys]
-                changes.append([tracked.upstream, newest, *losses])
+                since = look.progress.position(partition) or source.watermark_at(snapshots[-1], tracked.ref)
+                if since not in newest:
+                    newest[since] = keys_changed(storage, source, slicing, since=since, ref=tracked.ref) or {}
+                keys = sorted(slicing.taken_by(partition) & newest[since].keys())
+                changes.append([tracked.upstream, [[key, str(newest[since][key])] for key in keys]])
         return found
 
-    def backlogs(self, store: CursorStore, *, tick: dt.datetime) -> Mapping[str, Backlog] | None:
+    def backlogs(self, instance: DagsterInstance, *, tick: dt.datetime) -> Mapping[str, Backlog] | None:
         """The backlog of each upstream; None while any upstream has no table, because all are captured together."""
         tables = self.tables(tick=tick)
         if any(tracked.table not in tables for tracked in self.inputs):
             return None
-        states = self.watched.states(store, tick=tick)
-        target, found = tables.get(self.consumer.table), dict[str, Backlog]()
+        found: dict[str, Backlog] = {}
         for tracked in self.inputs:
-            state, source = self.as_in_target(states[self.edge(tracked)], target), tables[tracked.table]
+            state, source = self.state(tracked, instance, tick=tick), tables[tracked.table]
             if state.committed is not None and source.predates(state.committed):
                 # A run has consumed more since the tick began. To this tick, the table would look rolled back.
                 source = self.watched.catalog.open_for_ticks().find(tracked.table) or source
@@ -281,40 +321,25 @@ class WatchedInputs:
             found[tracked.upstream] = backlog(state, table_uuid=source.uuid, ancestry=ancestry)
         return found
 
-    def as_in_target(self, state: EdgeState, target: TableMetadata | None) -> EdgeState:
-        """As the function ``as_in_target``, for a ``target`` as of the beginning of the tick."""
-        if target is None or state.target is None or not target.predates(state.target):
-            return as_in_target(state, target)
-        now = self.watched.catalog.open_for_ticks().find(target.table)
-        # If no run has published since the tick began, someone has registered an older version of the table.
-        is_gone = now is not None and now.predates(state.target)
-        return without_target(state) if is_gone else as_in_target(state, now)
+
+def partitions_with_rows_in(
+    target: TableMetadata,
+    storage: Storage,
+    graph: Any,  # noqa: ANN401  # Dagster's asset graph has no public type
+    key: dg.AssetKey,
+    instance: DagsterInstance,
+) -> frozenset[str]:
+    """The partitions of a partitioned asset of which its table has rows now."""
+    node = graph.get(key)
+    expression = partition_expression(node.metadata)
+    if node.partitions_def is None or expression is None:
+        return frozenset()
+    own = SameKeys(partition_keys(node.partitions_def, expression, instance, asset=key.to_user_string()))
+    return keys_there(storage, target, own)
 
 
 ByAsset: TypeAlias = Mapping[dg.AssetKey, WatchedInputs]
 """What is watched for each consumer."""
-
-
-def as_in_target(state: EdgeState, target: TableMetadata | None) -> EdgeState:
-    """``state`` as far as the consumer's table ``target`` holds it: nothing is consumed if that table is gone.
-
-    Neither if the table was created again or rolled back: a run is then refused, with the reason. If a revert was
-    killed before it stored the new state, the reverted one, by which less is consumed.
-    """
-    if target is None or _is_unexpected(state, target):
-        return without_target(state)
-    return settle(state, target_history(target, state.edge)) if taken_back(target, state.edge) else state
-
-
-def _ids_on_main(table: TableMetadata) -> set[int]:
-    return {snapshot.snapshot_id for snapshot in table.ancestry().snapshots}
-
-
-def _is_unexpected(state: EdgeState, target: TableMetadata) -> bool:
-    mark = state.target
-    if mark is None or mark.snapshot_id == target.head_snapshot_id():
-        return False
-    return not target.predates(mark) and unexpected_change(state, target_history(target, state.edge)) is not None
 
 
 def require_limits(min_bytes: object, max_wait: dt.timedelta | None, *, of: str) -> None:

@@ -16,7 +16,7 @@ from dagster_ips.spark.changelog import comparable
 from dagster_ips.spark.frames import any_of, column_of, computed_once, distinct_keys, same_keys, table_frame
 from dagster_ips.spark.late import F, sql, types
 from dagster_ips.spark.writes.merge_joins import small_sources_broadcast
-from dagster_ips.spark.writes.overwrite import ChangedKeys
+from dagster_ips.spark.writes.overwrite import KeysToReplace
 from dagster_ips.spark.writes.overwrite_where import is_outside, refuse_rows_outside_partitions
 from dagster_ips.spark.writes.partition_filter import Partitions, PartitionsHeld, all_held, among, collected
 
@@ -35,7 +35,7 @@ def merge_rows(  # noqa: PLR0913  # all are independent
     on: Sequence[str],
     latest_by: str | None,
     keeps_newer: bool,
-    gone: Sequence[ChangedKeys],
+    gone: Sequence[KeysToReplace],
     partition_columns: Sequence[str],
     renewed: Sequence[DataFrame] | None = None,
     within: str | None = None,
@@ -166,7 +166,7 @@ def _survey_matched(matched: DataFrame, on: Sequence[str]) -> _MatchedKeys:
     return _MatchedKeys(*counts)
 
 
-def _without_rows(keys: ChangedKeys, rows: DataFrame, there: DataFrame, on: Sequence[str]) -> DataFrame:
+def _without_rows(keys: KeysToReplace, rows: DataFrame, there: DataFrame, on: Sequence[str]) -> DataFrame:
     """The merge keys with a value of ``keys`` that ``rows`` doesn't have: their rows in the target are gone.
 
     If ``keys`` is only a part of the merge key, the target says which whole keys exist.

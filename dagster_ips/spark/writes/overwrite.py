@@ -66,7 +66,7 @@ def replace_rows(frame: DataFrame, branch: Branch, *, table_is_empty: bool) -> N
 
 
 @dataclass(frozen=True)
-class ChangedKeys:
+class KeysToReplace:
     """Columns, and those of their values that changed: a frame of just these columns, or the values themselves."""
 
     columns: Sequence[str]
@@ -78,7 +78,7 @@ class ChangedKeys:
 
 
 def replace_partitions(
-    frame: DataFrame, branch: Branch, *, columns: Sequence[str], changed: Sequence[ChangedKeys], upstream: str
+    frame: DataFrame, branch: Branch, *, columns: Sequence[str], changed: Sequence[KeysToReplace], upstream: str
 ) -> None:
     """Replace the partitions that ``frame`` has rows in, and those of ``changed``, which may be empty now.
 

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from dagster_ips.core.backlog import backlog, is_pending
-from dagster_ips.core.capture import EdgeState, Mode, TargetMark
+from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
 from dagster_ips.errors import SourceExpiredError, SourceRolledBackError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
-from dagster_ips.iceberg.stamps import stamp_properties
-from dagster_ips.state.codec import encode
-from tests.iceberg.sources import ARROW, EDGE, TABLE, TARGET, Row, Rows, Source, numbered
-from tests.iceberg.sources import pa as arrow
-from tests.support.memory_store import MemoryEdgeStore
+from dagster_ips.progress.advance import Standing
+from dagster_ips.progress.progress_text import progress_text
+from tests.iceberg.sources import EDGE, TABLE, TARGET, Row, Rows, Source, numbered
+from tests.support.memory_store import MemoryCursors
+from tests.support.publishing import consume_without_writing, copy_progress, publish
 
 FILE_PATH = 1  # the position in PyIceberg's DataFile
 UNLIMITED = Limits(cuts_files=True)
@@ -34,7 +34,7 @@ TWO = Limits(max_files=2, cuts_files=True)
 
 
 class Drain:
-    """A consumer of ``source``. ``held`` is what its target holds; the code under test knows only its stamps."""
+    """A consumer of ``source``. ``held`` is what its target holds; the code under test knows only its progress."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -49,38 +49,36 @@ class Drain:
         metadata = self.source.lake.load(TABLE, asset="test")
         return is_pending(self.state, table_uuid=metadata.uuid, ancestry=metadata.ancestry())
 
-    def publish(self, captured: CapturedInput) -> TargetMark | None:
-        """What a run does before its commit: the target gets the change, with a stamp."""
+    def publish(self, captured: CapturedInput) -> None:
+        """What a run does before it copies its progress: the target gets the change, with that progress."""
         capture, changes = captured.capture, captured.files.changes
         if capture.mode is Mode.INCREMENTAL and changes.is_empty:
-            return None
+            return
         self.held = Counter() if capture.mode is Mode.FULL else self.held
         if changes.may_remove_rows:
             self.held = self.held - self.source.scan(capture.icdc_table, tag="before")
             self.held += self.source.scan(capture.icdc_table, tag="after")
         else:
             self.held += self.source.scan(capture.icdc_table)
-        target = self.source.lake.client.load_table(TARGET)
-        empty = arrow.table(
-            [arrow.array([], ARROW[type(f.field_type)]) for f in target.schema().fields], target.schema().column_names
-        )
-        target.append(empty, snapshot_properties=stamp_properties((capture,), attempt="attempt", run_id="run"))
-        metadata = self.source.lake.load(TARGET, asset="test")
-        head = metadata.ancestry().head
-        assert head
-        return TargetMark.at(head, metadata.uuid)
+        standing = publish(self.source.store, self.source.lake, TARGET, [captured], copies=False)
+        assert standing is Standing.MAY_PUBLISH
 
-    def commit(self, captured: CapturedInput, published: TargetMark | None) -> None:
-        self.source.store.set(self.state.with_committed(captured.capture, published))
+    def commit(self, captured: CapturedInput) -> None:
+        """What a run does at its end."""
+        if captured.capture.mode is Mode.INCREMENTAL and captured.files.changes.is_empty:
+            consume_without_writing(self.source.store, self.source.lake, TARGET, [captured])
+        else:
+            copy_progress(self.source.store, self.source.lake, TARGET, EDGE.consumer)
 
     def bite(self, limits: Limits, *, asked_for: Mode | None = None) -> CapturedInput:
         """A run that succeeds."""
         captured = self.source.capture(asked_for=asked_for, limits=limits)
-        self.commit(captured, self.publish(captured))
+        self.publish(captured)
+        self.commit(captured)
         return captured
 
     def lose_cursor(self) -> None:
-        self.source.store = MemoryEdgeStore()
+        self.source.store = MemoryCursors()
 
     def drain(self, limits: Limits) -> int:
         """Run until nothing is pending; returns the number of runs."""
@@ -267,7 +265,7 @@ def test_the_rest_is_one_bite_once_the_limit_is_removed(drain: Drain) -> None:
     assert drain.held == drain.source.scan()
 
 
-def test_a_cursor_lost_between_bites_is_rebuilt_from_the_stamps(drain: Drain) -> None:
+def test_a_cursor_lost_between_bites_costs_nothing(drain: Drain) -> None:
     before = drain.state
     drain.lose_cursor()
     captured = drain.bite(TWO)
@@ -314,7 +312,8 @@ def test_an_append_that_is_rolled_back_between_bites_is_refused_or_removed_once_
     continuing = InputPolicies(on_rollback=OnRollback.CONTINUE)
     while drain.is_pending:
         captured = drain.source.capture(limits=TWO, policies=continuing)
-        drain.commit(captured, drain.publish(captured))
+        drain.publish(captured)
+        drain.commit(captured)
     assert drain.held == drain.source.scan() == drain.source.expected(in_files(100))
 
 
@@ -356,7 +355,7 @@ def test_a_target_that_is_rebuilt_between_bites_begins_with_the_first_file(drain
     drain.source.lake.client.drop_table(TARGET)
     captured = drain.source.capture(limits=TWO)
     assert captured.capture.mode is Mode.FULL
-    assert captured.capture.reason == "its table doesn't exist"
+    assert captured.capture.reason == "nothing has been consumed from playback yet"
     assert str(captured.share.bite) == "files 1 to 2 of 11"
 
 
@@ -380,8 +379,9 @@ def test_the_state_of_an_append_of_ten_thousand_files_in_bites_is_small(tmp_path
     append_listed_files(drain.source, 10_000)
     captured = drain.source.capture(limits=Limits(max_files=1000, cuts_files=True))
     assert len(captured.files.changes.added) == 1000
-    in_flight = encode(drain.state)
-    drain.commit(captured, None)
+    drain.source.consume(captured)
     assert drain.state.file_set
     assert drain.state.file_set.left == 9000
-    assert len(encode(drain.state)) < len(in_flight) < 1500
+    copy = drain.source.store.get(EDGE.consumer).copy
+    assert copy
+    assert len(progress_text(copy.progress)) < 500

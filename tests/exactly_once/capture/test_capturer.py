@@ -35,7 +35,7 @@ from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, clean_schema, numbered
-from tests.support.memory_store import MemoryEdgeStore
+from tests.support.memory_store import MemoryCursors
 
 
 @pytest.fixture
@@ -69,9 +69,8 @@ def snapshot_ids(source: Source) -> list[int]:
     return [entry.snapshot_id for entry in source.table.history()]
 
 
-def test_a_capture_is_recorded_before_work_on_it_starts(source: Source) -> None:
+def test_a_capture_is_frozen_and_consumes_nothing_before_it_is_published(source: Source) -> None:
     captured = source.capture()
-    assert source.state.in_flight == captured.capture
     assert source.state.number == 1
     assert captured.capture.number == 2
     assert source.scan(captured.capture.icdc_table) == source.expected(numbered(3))
@@ -245,11 +244,15 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Source:
     return _SHARED[0]
 
 
-def test_the_next_capture_starts_at_the_last_watermark_in_any_process(source: Source) -> None:
-    another = MemoryEdgeStore()
-    another.set(source.state)
-    source.store = another
-    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))
+@pytest.mark.parametrize("is_kept", [True, False], ids=["with the cursor", "without"])
+def test_the_next_capture_starts_at_the_last_watermark_in_any_process(source: Source, *, is_kept: bool) -> None:
+    source.publish(source.capture())
+    source.append(numbered(4))
+    cursor, source.store = source.store.get(EDGE.consumer), MemoryCursors()
+    if is_kept:
+        assert cursor.copy
+        source.store.set_copy(EDGE.consumer, cursor.copy)
+    assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(4))
 
 
 def with_policies(**policies: str) -> InputPolicies:
@@ -425,9 +428,12 @@ def test_a_schema_that_got_the_number_of_a_removed_one_is_not_mistaken_for_it(so
 def test_for_a_watermark_without_a_schema_only_names_that_never_changed_count_as_the_same_columns(
     source: Source,
 ) -> None:
-    state = source.state
-    assert state.committed
-    source.store.set(replace(state, committed=replace(state.committed, schema_id=None)))
+    copy = source.store.get(EDGE.consumer).copy
+    assert copy
+    known = copy.progress.inputs[EDGE.upstream]
+    assert known.at
+    inputs = {EDGE.upstream: replace(known, at=replace(known.at, schema_id=None))}
+    source.store.set_copy(EDGE.consumer, replace(copy, progress=replace(copy.progress, inputs=inputs)))
     with source.table.update_schema() as update:
         update.add_column("more", DoubleType())
     assert source.scan(source.capture().capture.icdc_table) == source.expected(numbered(3))

@@ -15,7 +15,6 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from dagster_ips._compat import knowing_partitions
 from dagster_ips.core.policy import InputPolicies, OnRemoved, OnUnmapped
-from dagster_ips.core.touched import LineState
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import DeclarationError, UnmappedRowsError
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
@@ -23,7 +22,6 @@ from dagster_ips.orchestration.declare.partition_definitions import partition_ke
 from dagster_ips.orchestration.declare.partition_mappings import MappedKeys
 from tests.exactly_once.capture.test_partitions_to_come import (
     DAYS,
-    LINE,
     REGIONS,
     TARGET,
     TITLES,
@@ -56,16 +54,13 @@ def is_back(lives: PartitionsToCome, title: str = "b") -> None:
     lives.instance.add_dynamic_partitions("titles", [title])
 
 
-@pytest.mark.parametrize("is_looked_at", [True, False], ids=["looked at", "not looked at"])
 @pytest.mark.parametrize("rows_go", ["before", "after", "later", "never"])
 def test_the_rows_of_a_deleted_partition_are_removed_from_all_that_was_made_of_them(
-    lives: PartitionsToCome, rows_go: str, *, is_looked_at: bool
+    lives: PartitionsToCome, rows_go: str
 ) -> None:
     lives.all_that_waits_is_run()
     if rows_go == "before":
         lives.delete(DAYS[0], "b")
-    if is_looked_at:
-        lives.pending()
     goes(lives)
     if rows_go == "after":
         lives.delete(DAYS[0], "b")
@@ -86,7 +81,7 @@ def test_they_are_recomputed_once_by_whatever_run_comes_first(lives: PartitionsT
     (work,) = lives.capture(["eu"])
     assert work.is_whole
     assert lives.publish((work,))
-    lives.commit((work,))
+    lives.commit()
     assert lives.pending() == {"us"}
     lives.all_that_waits_is_run()
     lives.rows_come([(DAYS[1], "a")])
@@ -94,21 +89,16 @@ def test_they_are_recomputed_once_by_whatever_run_comes_first(lives: PartitionsT
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["the first run", "a later run"])
-@pytest.mark.parametrize("is_killed", [True, False], ids=["killed before it commits", "undisturbed"])
-@pytest.mark.parametrize("is_looked_at", [True, False], ids=["looked at", "not looked at"])
-def test_a_run_at_work_when_it_is_deleted(
-    lives: PartitionsToCome, *, is_first: bool, is_killed: bool, is_looked_at: bool
-) -> None:
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed before it copies", "undisturbed"])
+def test_a_run_at_work_when_it_is_deleted(lives: PartitionsToCome, *, is_first: bool, is_killed: bool) -> None:
     if not is_first:
         lives.all_that_waits_is_run()
         lives.rows_come([(DAYS[1], "b")])
     work = lives.capture(["eu", "us"])
     goes(lives)
-    if is_looked_at:
-        lives.pending()
     assert lives.publish(work)
     if not is_killed:
-        lives.commit(work)
+        lives.commit()
     assert lives.pending() == {"eu", "us"}
     lives.all_that_waits_is_run()
 
@@ -123,7 +113,17 @@ def test_a_run_that_captured_before_does_not_publish_over_the_recompute(lives: P
     lives.all_that_waits_is_run()
 
 
-def test_the_recompute_is_killed_before_it_commits(lives: PartitionsToCome) -> None:
+def test_a_run_of_all_rows_that_captured_before_does_not_bring_them_back(lives: PartitionsToCome) -> None:
+    lives.all_that_waits_is_run()
+    slow = lives.capture(["eu"], named_by_person=True)
+    goes(lives)
+    lives.all_that_waits_is_run()
+    if lives.publish(slow):
+        lives.commit()
+    lives.all_that_waits_is_run()
+
+
+def test_the_recompute_is_killed_before_it_copies(lives: PartitionsToCome) -> None:
     lives.all_that_waits_is_run()
     goes(lives)
     work = lives.capture(["eu", "us"])
@@ -133,7 +133,7 @@ def test_the_recompute_is_killed_before_it_commits(lives: PartitionsToCome) -> N
     again = lives.capture(["eu", "us"])
     assert not any(each.is_whole for each in again)
     assert lives.publish(again)
-    lives.commit(again)
+    lives.commit()
     lives.all_that_waits_is_run()
 
 
@@ -168,30 +168,24 @@ def test_a_partition_added_after_the_last_look_captured_and_deleted_before_the_n
     lives.all_that_waits_is_run()
 
 
-@pytest.mark.parametrize("comes_first", [True, False], ids=["line lost first", "deleted first"])
-def test_what_was_looked_at_is_lost_when_it_is_deleted(lives: PartitionsToCome, *, comes_first: bool) -> None:
+@pytest.mark.parametrize("is_lost", [True, False], ids=["cursor lost", "cursor kept"])
+@pytest.mark.parametrize("expires", [True, False], ids=["expired", "retained"])
+def test_neither_a_lost_cursor_nor_expired_snapshots_of_the_target_matter(
+    lives: PartitionsToCome, *, is_lost: bool, expires: bool
+) -> None:
     lives.all_that_waits_is_run()
-    if comes_first:
-        lives.store.set_line(LineState(LINE))
-    goes(lives)
-    lives.store.set_line(LineState(LINE))
-    lives.all_that_waits_is_run()
-    lives.all_that_waits_is_run()
-
-
-@pytest.mark.parametrize("is_lost", [True, False], ids=["cursors lost", "cursors kept"])
-def test_the_stamps_have_expired(lives: PartitionsToCome, *, is_lost: bool) -> None:
-    lives.all_that_waits_is_run()
-    lives.lake.client.load_table(TARGET).append(
-        lives.lake.client.load_table(TARGET).scan().to_arrow()
-    )  # a newer snapshot, as the head can't expire
-    table = lives.lake.client.load_table(TARGET)
-    table.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in table.snapshots()[:-1]]).commit()
+    if expires:
+        table = lives.lake.client.load_table(TARGET)
+        table.append(table.scan().to_arrow())  # a newer snapshot, as the head can't expire
+        kept = {table.refs()["ips_progress"].snapshot_id, table.current_snapshot().snapshot_id}
+        old = [each.snapshot_id for each in table.snapshots() if each.snapshot_id not in kept]
+        table.maintenance.expire_snapshots().by_ids(old).commit()
     goes(lives)
     if is_lost:
         lives.the_backup_is_restored_or_there_is_none(is_lost=True)
     assert lives.pending() == {"eu", "us"}
     assert all(each.is_whole for each in lives.capture(["eu", "us"]))
+    lives.all_that_waits_is_run()
 
 
 def test_the_only_partition_is_deleted(lives: PartitionsToCome) -> None:
@@ -221,7 +215,7 @@ class Keeping(PartitionsToCome):
         return replace(super().tracked, policies=InputPolicies(on_removed=OnRemoved.IGNORE))
 
 
-@pytest.mark.parametrize("is_lost", [True, False], ids=["line lost", "line kept"])
+@pytest.mark.parametrize("is_lost", [True, False], ids=["cursor lost", "cursor kept"])
 def test_nothing_is_recomputed_if_removed_rows_are_to_stay(*, is_lost: bool) -> None:
     lives = Keeping()
     lives.begin(made="all titles", spec=UNPARTITIONED_PARTITION_SPEC)
@@ -230,10 +224,9 @@ def test_nothing_is_recomputed_if_removed_rows_are_to_stay(*, is_lost: bool) -> 
     lives.all_that_waits_is_run()
     goes(lives)
     if is_lost:
-        lives.store.set_line(LineState(LINE))
-        assert not any(each.is_whole for each in lives.capture(["eu", "us"]))
-    else:
-        assert lives.pending() == frozenset()
+        lives.the_backup_is_restored_or_there_is_none(is_lost=True)
+    assert lives.pending() == frozenset()
+    assert not any(each.is_whole for each in lives.capture(["eu", "us"]))
     lives.teardown()
 
 
@@ -300,35 +293,41 @@ def test_days_of_all_titles_are_recomputed() -> None:
     lives.teardown()
 
 
-@pytest.mark.parametrize(
-    ("mapping", "upstream", "consumer"),
-    [
-        (dg.IdentityPartitionMapping(), TITLES, TITLES),
-        (dg.MultiToSingleDimensionPartitionMapping(), BY_DAY_AND_TITLE, TITLES),
-        (
-            dg.MultiPartitionMapping({"title": dg.DimensionPartitionMapping("title", dg.IdentityPartitionMapping())}),
-            BY_DAY_AND_TITLE,
-            BY_REGION_AND_TITLE,
-        ),
-        (dg.IdentityPartitionMapping(), BY_DAY_AND_TITLE, BY_DAY_AND_TITLE),
-    ],
-    ids=["title", "title of days", "title by dimension", "title and day"],
-)
+@pytest.mark.parametrize("definition", [TITLES, BY_DAY_AND_TITLE], ids=["title", "title and day"])
 @pytest.mark.parametrize("is_known_to_dagster", [True, False])
-def test_partitions_of_other_titles_are_not_recomputed(
-    mapping: dg.PartitionMapping,
-    upstream: dg.PartitionsDefinition[str],
-    consumer: dg.PartitionsDefinition[str],
-    *,
-    is_known_to_dagster: bool,
+def test_partitions_that_take_only_their_own_keys_are_not_recomputed(
+    definition: dg.PartitionsDefinition[str], *, is_known_to_dagster: bool
 ) -> None:
-    lives = mapped(mapping, upstream, consumer)
+    lives = mapped(dg.IdentityPartitionMapping(), definition, definition)
     goes(lives)
     with knowing_partitions(lives.instance) if is_known_to_dagster else nullcontext():
         assert lives.pending() == frozenset()
-    assert not any(
-        each.is_whole for each in lives.capture([key for key in lives.keys_of(consumer) if lives.held.get(key)])
-    )
+    own = [key for key in lives.keys_of(definition) if lives.held.get(key)]
+    assert not any(each.is_whole for each in lives.capture(own))
+    is_back(lives)
+    lives.all_that_waits_is_run()
+    lives.teardown()
+
+
+@pytest.mark.parametrize(
+    ("mapping", "consumer"),
+    [
+        (dg.MultiToSingleDimensionPartitionMapping(), TITLES),
+        (
+            dg.MultiPartitionMapping({"title": dg.DimensionPartitionMapping("title", dg.IdentityPartitionMapping())}),
+            BY_REGION_AND_TITLE,
+        ),
+    ],
+    ids=["title of days", "title by dimension"],
+)
+def test_partitions_that_may_share_keys_are_all_recomputed(
+    mapping: dg.PartitionMapping, consumer: dg.PartitionsDefinition[str]
+) -> None:
+    """Which of them took the rows is no longer known."""
+    lives = mapped(mapping, BY_DAY_AND_TITLE, consumer)
+    goes(lives)
+    assert lives.pending() == set(lives.keys_of(consumer))
+    lives.all_that_waits_is_run()
     is_back(lives)
     lives.all_that_waits_is_run()
     lives.teardown()

@@ -17,19 +17,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from pyiceberg.table import Table
 
-from dagster_ips.core.capture import Mode
+from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.intervention import InterventionKind
+from dagster_ips.core.history_place import AtSnapshot
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRollback
+from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tables_together import capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.progress.advance import Standing
+from dagster_ips.progress.cursor import state_of
 from tests.iceberg.sources import SCHEMA
-from tests.support.memory_store import MemoryEdgeStore
+from tests.support.memory_store import MemoryCursors
+from tests.support.publishing import known_of, publish
 
 UPSTREAMS = ("left", "right")
 OUTPUTS = ("a", "b", "c")
@@ -44,7 +48,7 @@ class Step:
 
     def __init__(self, folder: Path, limits: Limits) -> None:
         self.lake = LakeCatalog.embedded("lake", folder)
-        self.store = MemoryEdgeStore()
+        self.store = MemoryCursors()
         self.lake.create_namespace("media")
         for name in (*UPSTREAMS, *OUTPUTS):
             self.lake.client.create_table(f"media.{name}", SCHEMA)
@@ -78,26 +82,36 @@ class Step:
         assert captured
         assert len({tuple(_taken(each) for each in of_one) for of_one in captured.values()}) == 1
         for name in captured.keys() & (set(selected) if published is None else published):
-            for each in captured[name]:
-                self._publish(name, each)
+            self.publish(name, captured[name])
         return captured
+
+    def state(self, name: str, upstream: str) -> EdgeState:
+        known = known_of(self.store, self.lake, f"media.{name}", name)
+        return state_of(Edge(name, upstream), known, self.store.get(name))
+
+    def administrator(self, name: str) -> Administrator:
+        return Administrator(self.lake, self.store, f"media.{name}")
+
+    def reset(self, name: str, upstream: str) -> None:
+        self.administrator(name).reset(Edge(name, upstream), who="w", why="w")
 
     def drain(self) -> int:
         """Run all outputs until everything is consumed. Each run must make progress. Returns the number of runs."""
         runs = 0
         while any(not self.is_at_head(name) for name in OUTPUTS):
-            before = {edge: self.store.get(edge) for edge in self.edges()}
+            before = self.states()
             self.run(list(OUTPUTS))
-            moved = [edge for edge, state in before.items() if self.store.get(edge).committed != state.committed]
+            now = self.states()
+            moved = [edge for edge, state in before.items() if now[edge].committed != state.committed]
             assert moved or any(state.reread_to for state in before.values())
             runs += 1
         return runs
 
-    def edges(self) -> list[Edge]:
-        return [Edge(name, upstream) for name in OUTPUTS for upstream in UPSTREAMS]
+    def states(self) -> dict[tuple[str, str], EdgeState]:
+        return {(name, upstream): self.state(name, upstream) for name in OUTPUTS for upstream in UPSTREAMS}
 
     def is_at_head(self, name: str) -> bool:
-        states = [(self.store.get(Edge(name, upstream)), self.table(upstream)) for upstream in UPSTREAMS]
+        states = [(self.state(name, upstream), self.table(upstream)) for upstream in UPSTREAMS]
         heads = [snapshot.snapshot_id if (snapshot := table.current_snapshot()) else None for _, table in states]
         return [state.committed and state.committed.snapshot_id for state, _ in states] == heads
 
@@ -106,14 +120,15 @@ class Step:
             for upstream in UPSTREAMS:
                 assert self.held.get((name, upstream), set()) == self.live(upstream)
 
-    def _publish(self, name: str, captured: CapturedInput) -> None:
-        changes, upstream = captured.files.changes, captured.capture.edge.upstream
-        added, removed = ({file.path for file in files} for files in (changes.added, changes.removed))
-        before = self.held.get((name, upstream), set()) if captured.capture.mode is Mode.INCREMENTAL else set()
-        assert not before & added
-        assert removed <= before
-        self.held[name, upstream] = before - removed | added
-        self.store.set(self.store.get(captured.capture.edge).with_committed(captured.capture, None))
+    def publish(self, name: str, captured: tuple[CapturedInput, ...]) -> None:
+        for each in captured:
+            changes, upstream = each.files.changes, each.capture.edge.upstream
+            added, removed = ({file.path for file in files} for files in (changes.added, changes.removed))
+            before = self.held.get((name, upstream), set()) if each.capture.mode is Mode.INCREMENTAL else set()
+            assert not before & added
+            assert removed <= before
+            self.held[name, upstream] = before - removed | added
+        assert publish(self.store, self.lake, f"media.{name}", captured) is Standing.MAY_PUBLISH
 
 
 def _taken(captured: CapturedInput) -> tuple[object, ...]:
@@ -165,20 +180,23 @@ class Together(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(OUTPUTS), upstream=upstreams)
     def reset(self, name: str, upstream: str) -> None:
-        state = self.step.store.get(Edge(name, upstream))
-        self.step.store.set(state.with_intervention(InterventionKind.RESET, None, who="w", why="w", at_ms=0))
+        self.step.reset(name, upstream)
 
     @rule(name=st.sampled_from(OUTPUTS), upstream=upstreams, back=st.integers(1, 3))
     def rewind(self, name: str, upstream: str, back: int) -> None:
         """Rewind by ``back`` snapshots of the upstream, if they are in its history, as the command requires."""
-        state = self.step.store.get(Edge(name, upstream))
+        state = self.step.state(name, upstream)
         source = self.step.lake.load(f"media.{upstream}", asset="test")
         history = source.ancestry().snapshots
         ids = [snapshot.snapshot_id for snapshot in history]
         if not state.committed or state.committed.snapshot_id not in ids[:-back] or state.reread_to:
             return
-        after = source.watermark_at(history[ids.index(state.committed.snapshot_id) + back], "main")
-        self.step.store.set(state.with_intervention(InterventionKind.REWIND, after, who="w", why="w", at_ms=0))
+        if state.file_set:
+            return
+        after = history[ids.index(state.committed.snapshot_id) + back]
+        administrator, tracked = self.step.administrator(name), self.step.inputs[UPSTREAMS.index(upstream)]
+        planned = administrator.plan_rewind(name, tracked, AtSnapshot(after.snapshot_id), may_repeat=True)
+        administrator.rewind(planned, who="w", why="w")
         # Rows that are read again overwrite existing ones, as if the table still had its rows of that time.
         self.step.held[name, upstream] = self.step.live(upstream, after.snapshot_id)
 
@@ -222,20 +240,17 @@ def test_an_output_that_is_behind_first_catches_up_alone_with_the_next_one_in_ea
 def test_outputs_that_are_ahead_of_each_other_meet_again(step: Step) -> None:
     step.append("left")
     step.append("right")
-    for name, upstream in (("a", "left"), ("b", "right")):
-        edge = Edge(name, upstream)
-        state = step.store.get(edge)
-        source = step.lake.load(f"media.{upstream}", asset="test")
-        (captured,) = [e for e in step.run([name], set())[name] if e.capture.edge == edge]
-        step._publish(name, captured)
-        assert step.store.get(edge).committed == source.watermark_at(source.ancestry().head, "main") != state.committed
+    step.run(["a"])
+    step.append("right")
+    step.run(["b"])
+    step.append("left")
+    step.run(["a"])
     step.drain()
     step.check()
 
 
 def test_an_output_without_a_watermark_is_first_computed_alone_and_then_all_continue(step: Step) -> None:
-    edge = Edge("b", "right")
-    step.store.set(step.store.get(edge).with_intervention(InterventionKind.RESET, None, who="w", why="w", at_ms=0))
+    step.reset("b", "right")
     step.append("left")
     captured = step.run(list(OUTPUTS))
     assert {name: of_one[0].capture.mode for name, of_one in captured.items()} == {"b": Mode.FULL}

@@ -19,24 +19,25 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, IntegerType, NestedField, StringType, TimestampType
 
-from dagster_ips.core.edge import Edge
 from dagster_ips.core.policy import InputPolicies, OnUnmapped
-from dagster_ips.core.touched import LineState
 from dagster_ips.errors import SourceColumnsChangedError, SourceFileOverwrittenError, UnmappedRowsError
 from dagster_ips.exactly_once.capture import partition_captures
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.exactly_once.capture.partitioned_input import PartitionedInput
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, files_in
 from dagster_ips.iceberg import file_values
 from dagster_ips.iceberg.catalog import LakeCatalog
+from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.orchestration.declare.partition_definitions import partition_keys
 from dagster_ips.orchestration.declare.partition_mappings import MappedKeys, SameKeys
+from dagster_ips.progress.advance import Standing
 from tests.histories import handmade
-from tests.support.memory_store import MemoryEdgeStore
+from tests.support.memory_store import MemoryCursors
+from tests.support.publishing import look, publish
 
-TABLE, TARGET, LINE = "media.plays", "media.out", Edge("out", "plays")
+TABLE, TARGET = "media.plays", "media.out"
 SCHEMA = Schema(
     NestedField(1, "text_day", StringType()),
     NestedField(2, "day", DateType()),
@@ -67,7 +68,7 @@ class Plays:
     """``media.plays`` and a consumer with the partitions of the test."""
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
-        self.instance, self.lake, self.store = instance, LakeCatalog.embedded("lake", folder), MemoryEdgeStore()
+        self.instance, self.lake, self.store = instance, LakeCatalog.embedded("lake", folder), MemoryCursors()
         self.lake.create_namespace("media")
 
     def create(self, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC, **properties: str) -> None:
@@ -88,13 +89,19 @@ class Plays:
         return self.pending_of(self.tracked(definition, expression))
 
     def pending_of(self, tracked: TrackedInput) -> set[str]:
-        watch = PartitionWatch(self.lake.storage, self.store, "out", self.lake.find(TARGET))
-        return set(watch.pending(tracked, self.lake.load(TABLE, asset="test")))
+        return set(self.look_at(tracked).pending)
+
+    def look(self, definition: Definition, expression: object) -> PartitionedInput:
+        return self.look_at(self.tracked(definition, expression))
+
+    def look_at(self, tracked: TrackedInput, source: TableMetadata | None = None) -> PartitionedInput:
+        """What a tick finds, which may have read the metadata of ``source`` a while ago."""
+        return look(self.store, self.lake, tracked, consumer="out", target=TARGET, source=source)
 
     def run(
         self, definition: Definition, expression: object, *keys: str, ignore: bool = False, anew: bool = False
     ) -> int:
-        """Capture and consume the partitions; returns the number of files read."""
+        """Capture and publish the partitions; returns the number of files read."""
         policies = replace(InputPolicies(), on_unmapped=OnUnmapped.IGNORE if ignore else OnUnmapped.ERROR)
         (captured,) = Capturer(self.lake, self.store).capture(
             CaptureRequest(
@@ -105,8 +112,7 @@ class Plays:
             ),
             run_id="run",
         )
-        for capture in captured.captures:
-            self.store.set(self.store.get(capture.edge).with_committed(capture, None))
+        assert publish(self.store, self.lake, TARGET, [captured]) is Standing.MAY_PUBLISH
         return len(captured.files.changes.touched)
 
     def follow(self, definition: Definition, expression: object) -> set[str]:
@@ -116,10 +122,6 @@ class Plays:
             self.run(definition, expression, *sorted(found))
         assert self.pending(definition, expression) == set()
         return found
-
-    @property
-    def unread(self) -> int:
-        return len(self.store.get_line(LINE).unread)
 
     def files(self) -> list[Path]:
         tasks = self.lake.client.load_table(TABLE).scan().plan_files()
@@ -265,7 +267,7 @@ def test_a_run_of_a_day_reads_no_file_of_another_day_although_its_regions_are_un
 def test_partitions_that_changed_in_different_commits_are_read_once_from_one_snapshot(
     plays: Plays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look after each commit remembers another start for each, but all of them have consumed the same."""
+    """All of them have consumed the same."""
     intervals: list[object] = []
 
     def counting(*given: Any) -> Any:  # noqa: ANN401  # as the function that it counts
@@ -290,7 +292,7 @@ def test_only_partitions_that_have_rows_are_requested(plays: Plays) -> None:
     plays.append(texts(days_ago(3), days_ago(1)))
     assert plays.pending(DAYS, "text_day") == {str(days_ago(3)), str(days_ago(1))}
 
-    plays.store = MemoryEdgeStore()
+    plays.store = MemoryCursors()
     plays.append([{"text_day": str(days_ago(1)), "day": days_ago(n)} for n in (3, 1)])
     assert plays.pending(DAYS, "text_day") == {str(days_ago(3)), str(days_ago(1))}
 
@@ -449,8 +451,8 @@ def test_an_unreadable_file_waits_until_it_is_readable_and_requests_no_partition
     content = file.read_bytes()
     file.write_bytes(content[: len(content) // 2])
     assert plays.pending(DAYS, "text_day") == set()
-    assert plays.unread == 1
-    assert f"{file}, it can't be read" in plays.store.get_line(LINE).unread_text
+    (told,) = plays.look(DAYS, "text_day").unreached
+    assert f"{file}, it can't be read" in told
     plays.append(texts(days_ago(2)))
     assert plays.follow(DAYS, "text_day") == {str(days_ago(2))}
 
@@ -458,7 +460,7 @@ def test_an_unreadable_file_waits_until_it_is_readable_and_requests_no_partition
 
     assert plays.follow(DAYS, "text_day") == {str(days_ago(1))}
     assert plays.follow(DAYS_WITH_TODAY, "text_day") == {str(TODAY)}
-    assert plays.unread == 0
+    assert plays.look(DAYS, "text_day").unreached == ()
 
 
 def test_rows_of_an_unreadable_file_that_is_rewritten_meanwhile_are_not_lost(plays: Plays) -> None:
@@ -483,7 +485,7 @@ def test_a_column_that_was_renamed_or_added_later_is_read_as_the_table_shows_it(
         update.add_column("added", StringType())
 
     assert plays.pending(DAYS, "renamed") == {str(days_ago(1)), str(days_ago(2))}
-    plays.store = MemoryEdgeStore()
+    plays.store = MemoryCursors()
     with pytest.raises(UnmappedRowsError, match="null"):
         plays.run(REGIONS, "added", "eu")
 
@@ -497,20 +499,10 @@ def test_no_file_is_read_if_the_metadata_suffices(plays: Plays, monkeypatch: pyt
     plays.append([{"day": days_ago(n), "region": "eu", "at": dt.datetime(2026, 3, 29, 5, n)} for n in (1, 2)])  # noqa: DTZ001  # a time without zone
     both = dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS})
     assert len(plays.pending(DAYS, "day")) == 2
-    plays.store = MemoryEdgeStore()
+    plays.store = MemoryCursors()
     assert len(plays.pending(both, {"day": "day", "region": "region"})) == 2
-    plays.store = MemoryEdgeStore()
+    plays.store = MemoryCursors()
     assert plays.pending(dg.HourlyPartitionsDefinition(start_date="2026-03-29-00:00"), "at") == {"2026-03-29-05:00"}
-
-
-def test_rows_of_future_partitions_that_an_earlier_release_forgot_are_found_again(plays: Plays) -> None:
-    plays.create()
-    plays.append(texts(days_ago(1), TODAY))
-    assert plays.follow(DAYS, "text_day") == {str(days_ago(1))}
-    line = plays.store.get_line(LINE)
-    plays.store.set_line(replace(line, touched={}, knows_keys_to_come=False))
-
-    assert plays.follow(DAYS_WITH_TODAY, "text_day") == {str(TODAY)}
 
 
 def test_a_new_partition_is_requested_although_others_have_consumed_its_upstream_partitions(
@@ -526,9 +518,9 @@ def test_a_new_partition_is_requested_although_others_have_consumed_its_upstream
     assert plays_by_day.follow(DAYS_WITH_TODAY, "day") == {str(TODAY)}
 
 
-@pytest.mark.parametrize("is_known", [True, False], ids=["look", "no look"])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["cursor kept", "cursor lost"])
 def test_rows_that_arrived_before_their_partition_are_read_by_partitions_made_of_many(
-    plays_by_day: PlaysByDay, *, is_known: bool
+    plays_by_day: PlaysByDay, *, is_lost: bool
 ) -> None:
     plays_by_day.mapping, plays_by_day.days = dg.AllPartitionMapping(), DAYS
     plays_by_day.create()
@@ -537,8 +529,8 @@ def test_rows_that_arrived_before_their_partition_are_read_by_partitions_made_of
     plays_by_day.append([{"day": days_ago(1)}, {"day": TODAY}])
     plays_by_day.append([{"day": TODAY}])
     assert plays_by_day.follow(REGIONS, "day") == {"eu", "us"}
-    if not is_known:
-        plays_by_day.store.set_line(LineState(LINE))
+    if is_lost:
+        plays_by_day.store = MemoryCursors()
 
     plays_by_day.days = DAYS_WITH_TODAY
     assert plays_by_day.pending(REGIONS, "day") == {"eu", "us"}

@@ -97,7 +97,7 @@ def test_up_to_when_an_input_is_complete_is_looked_up_once_if_all_of_it_is_consu
     tracked = TrackedInput("plays", TABLE, event_time=EventTime("day"))
     captured = Capturer(plays.lake, plays.store).capture(CaptureRequest("out", [tracked], target=TARGET), run_id="run")
     read.clear()
-    complete = Completion(plays.lake.storage, None, dt.datetime.now(dt.UTC)).after(captured)
+    complete = Completion(plays.lake.storage).after(captured)
     assert complete == dt.datetime.combine(days_ago(1), dt.time(), dt.UTC)
     assert len(read) == 1
 
@@ -109,7 +109,7 @@ def test_a_mapped_day_opens_only_the_manifests_of_the_days_that_it_takes(read: l
         plays.create(BY_DAY)
         for days in (3, 3, 2, 1):
             plays.append([{"day": days_ago(days)}])
-        plays.pending(DAYS, "day")
+        plays.follow(DAYS, "day")
         read.clear()
         assert plays.run(DAYS, "day", YESTERDAY, anew=True) == 2
         assert len(set(read)) == 2

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
-from dagster_ips.core.capture import EdgeState, TargetMark
+from dagster_ips.core.capture import TargetMark
 from dagster_ips.errors import UnprovableError
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.claims import Prover
+from dagster_ips.progress.cursor import Copy
+from dagster_ips.progress.progress import Progress
 from tests.exactly_once.capture.test_partitions_to_come import DAYS, PartitionsToCome
 from tests.exactly_once.capture.test_partitions_to_come import TARGET as OUT
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
@@ -21,8 +23,7 @@ def test_a_table_that_is_gone_is_not_taken_for_one_that_no_run_has_published_to(
     source.append(numbered(1))
     prover, inputs = Prover(source.lake, source.store), [TrackedInput(EDGE.upstream, TABLE)]
     assert prover.claim(EDGE.consumer, TARGET, inputs, None) is None
-    mark = TargetMark("its uuid", 1, 1, 1)
-    source.store.set(EdgeState(EDGE, number=1, target=mark))
+    source.store.set_copy(EDGE.consumer, Copy(Progress(1), TargetMark("its uuid", 1, 1, 1)))
     with pytest.raises(UnprovableError, match="gone or empty, although runs have published to it"):
         prover.claim(EDGE.consumer, TARGET, inputs, None)
 

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import pytest
 from pyiceberg.table import Table
 
-from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.retention import Retention
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
@@ -28,7 +27,7 @@ from dagster_ips.iceberg.icdc.icdc_tables import author_icdc_table
 from dagster_ips.iceberg.storage import Storage
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
 from tests.support.at_effect import at
-from tests.support.memory_store import MemoryEdgeStore
+from tests.support.memory_store import MemoryCursors
 
 MERGED = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
 NEWEST_ONLY = Retention(keep_last=1)
@@ -52,19 +51,36 @@ def capture_rounds(source: Source, rounds: int) -> list[CapturedInput]:
     return found
 
 
-def clean(source: Source, captured: CapturedInput, retention: Retention = NEWEST_ONLY) -> None:
+def nobody(_: str) -> bool:
+    """No run is at work."""
+    return False
+
+
+def clean(
+    source: Source,
+    captured: CapturedInput,
+    retention: Retention = NEWEST_ONLY,
+    *,
+    is_at_work: Callable[[str], bool] = nobody,
+) -> None:
     """Clean up without a warning: a failure is only logged, and must not look like a table that was left alone."""
-    assert warnings_of_cleaning(source, captured, retention) == []
+    assert warnings_of_cleaning(source, captured, retention, is_at_work=is_at_work) == []
 
 
-def warnings_of_cleaning(source: Source, captured: CapturedInput, retention: Retention = NEWEST_ONLY) -> list[str]:
+def warnings_of_cleaning(
+    source: Source,
+    captured: CapturedInput,
+    retention: Retention = NEWEST_ONLY,
+    *,
+    is_at_work: Callable[[str], bool] = nobody,
+) -> list[str]:
     heard: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("dagster_ips")
     logger.addHandler(handler)
     try:
-        drop_expired_tables(source.lake, source.store, captured.capture, retention)
+        drop_expired_tables(source.lake, captured.capture, retention, is_at_work=is_at_work)
     finally:
         logger.removeHandler(handler)
     return heard
@@ -201,12 +217,14 @@ def test_the_files_of_the_rows_before_and_after_a_removal_are_deleted_with_their
     assert all("/_ips/" in str(path) for path in gone)
 
 
-def test_a_capture_in_flight_is_kept_with_all_its_attempts_however_old(source: Source) -> None:
+def test_the_captures_of_a_run_at_work_are_kept_with_all_its_attempts_however_old(source: Source) -> None:
     old, _, newest = capture_rounds(source, 3)
     abandoned = old.capture.icdc_table[:-6] + "abcdef"
     register_like(source, old, abandoned)
-    source.store.set(source.state.with_in_flight(old.capture))
-    clean(source, newest, NO_TIME)
+    for name in (old.capture.icdc_table, abandoned):
+        working = source.lake.client.load_table(name)
+        rewrite(working, lambda raw: raw["properties"].update({"dagster-ips.run": "at work"}))
+    clean(source, newest, NO_TIME, is_at_work=lambda run_id: run_id == "at work")
     assert icdc_names(source) == names(old, newest) | {abandoned}
 
 
@@ -228,7 +246,7 @@ def test_tables_of_another_edge_are_neither_counted_nor_dropped_even_if_the_name
     *_, newest = capture_rounds(source, 3)
     other = Edge("Daily", EDGE.upstream)
     assert other.slug == EDGE.slug
-    capturer = Capturer(source.lake, MemoryEdgeStore())
+    capturer = Capturer(source.lake, MemoryCursors())
     (theirs,) = capturer.capture(
         CaptureRequest(other.consumer, [TrackedInput(other.upstream, TABLE)], target=TARGET), run_id="run"
     )
@@ -399,7 +417,7 @@ def test_two_runs_can_clean_up_at_once(source: Source, caplog: pytest.LogCapture
     def run() -> None:
         lake = LakeCatalog.embedded("lake", source.folder)
         ready.wait()
-        drop_expired_tables(lake, source.store, newest.capture, NEWEST_ONLY)
+        drop_expired_tables(lake, newest.capture, NEWEST_ONLY, is_at_work=nobody)
 
     threads = [threading.Thread(target=run) for _ in range(2)]
     for thread in threads:
@@ -433,13 +451,11 @@ def test_a_table_that_cannot_be_dropped_causes_a_warning_holds_up_no_other_and_i
     assert icdc_names(source) == names(newest)
 
 
-def test_an_unreadable_state_causes_a_warning_and_nothing_is_dropped(source: Source) -> None:
-    class Broken(MemoryEdgeStore):
-        def get(self, edge: Edge) -> EdgeState:
-            raise ConnectionError(edge)
+def test_runs_that_cannot_be_asked_for_cause_a_warning_and_nothing_is_dropped(source: Source) -> None:
+    def broken(run_id: str) -> bool:
+        raise ConnectionError(run_id)
 
     *older, newest = capture_rounds(source, 3)
-    source.store = Broken()
-    (warning,) = warnings_of_cleaning(source, newest)
+    (warning,) = warnings_of_cleaning(source, newest, is_at_work=broken)
     assert str(EDGE) in warning
     assert icdc_names(source) == names(*older, newest)

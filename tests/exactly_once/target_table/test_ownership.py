@@ -6,13 +6,13 @@ import json
 import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
 
-from dagster_ips.core.capture import Mode, TargetMark
-from dagster_ips.core.edge import Edge
+from dagster_ips.core.capture import Mode
 from dagster_ips.core.history_place import Everywhere, Start
 from dagster_ips.core.ownership import ASSET, Consent
 from dagster_ips.errors import ForeignWriteError, IpsError, TargetOfAnotherError, UnknownRowsError
@@ -22,8 +22,16 @@ from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.inspect.edge_status import Inspector
-from dagster_ips.iceberg.stamps import owner_properties, published, stamp_properties
+from dagster_ips.exactly_once.publish.publisher import Publisher
+from dagster_ips.iceberg.ref_commits import RefCommit, commit_refs
+from dagster_ips.iceberg.stamps import attempt_properties, computed_properties, owner_properties
+from dagster_ips.progress.cursor import Job
+from dagster_ips.progress.progress_text import progress_text
+from dagster_ips.progress.table_progress import PIN, PROGRESS
 from tests.iceberg.sources import EDGE, TABLE, TARGET, Rows, Source, numbered
+from tests.support.memory_store import MemoryCursors
+
+NO_SESSION: Any = None
 
 
 @dataclass
@@ -32,6 +40,7 @@ class Lake:
 
     source: Source
     runs: int = field(default=0)
+    is_news: bool = field(default=False)
 
     @property
     def target(self):  # noqa: ANN201  # a type of PyIceberg
@@ -64,23 +73,31 @@ class Lake:
         )
         return captured
 
-    def publish(self, captured: CapturedInput) -> None:
+    def publish(self, captured: CapturedInput, consent: Consent) -> None:
         """What a run does after its capture, here by PyIceberg."""
         rows = self.source.lake.client.load_table(captured.capture.icdc_table).scan().to_arrow()
-        stamp = stamp_properties((captured.capture,), attempt=f"ips_{self.runs}", run_id="run")
-        stamp |= owner_properties(captured.capture.edge.consumer, captured.accepted.head)
+        consumer, advance = captured.capture.edge.consumer, captured.advance
+        owner = owner_properties(consumer, captured.accepted.head)
+        publisher = Publisher(
+            self.source.lake, self.source.store, NO_SESSION, "run", properties=owner, consent=consent, advance=advance
+        ).settling(self.metadata, consumer)
+        self.is_news = publisher.are_news
+        publisher.require_own(self.metadata, captured.captures, consumer)
+        progress = publisher.progress(self.metadata, publisher.known(self.metadata, consumer), consumer)
+        stamp = attempt_properties(f"ips_{self.runs}", "run") | computed_properties(advance.mode, ()) | owner
+        stamp |= {PROGRESS: progress_text(progress)}
         if captured.capture.mode is Mode.FULL:
             self.target.overwrite(rows, snapshot_properties=stamp)
         else:
             self.target.append(rows, snapshot_properties=stamp)
-        head = self.metadata.ancestry().head
-        assert head
-        state = self.source.store.get(captured.capture.edge)
-        self.source.store.set(state.with_committed(captured.capture, TargetMark.at(head, self.metadata.uuid)))
+        pin = RefCommit(sets={PIN: self.head}, tags=[PIN])
+        commit_refs(self.source.lake, TARGET, pin, asset=consumer)
+        publisher.copy_progress(self.metadata, consumer)
 
     def run(self, consumer: str = EDGE.consumer, **wishes: Consent | Mode | Start) -> CapturedInput:
         captured = self.capture(consumer, **wishes)  # type: ignore[arg-type]  # the arguments of ``capture``
-        self.publish(captured)
+        consent = wishes.get("consent")
+        self.publish(captured, consent if isinstance(consent, Consent) else Consent())
         return captured
 
     @property
@@ -91,10 +108,10 @@ class Lake:
         return self.source.scan(TARGET)
 
     def refused(self, kind: type[IpsError], consumer: str = EDGE.consumer, **wishes: Consent | Mode | Start) -> str:
-        before = self.source.store.get(Edge(consumer, EDGE.upstream))
+        before = self.source.store.get(consumer)
         with pytest.raises(kind) as raised:
             self.capture(consumer, **wishes)  # type: ignore[arg-type]  # the arguments of ``capture``
-        assert self.source.store.get(before.edge) == before
+        assert self.source.store.get(consumer) == before
         assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
         return str(raised.value)
 
@@ -103,13 +120,8 @@ class Lake:
         arrays = {each.name: [row.get(each.field_id) for row in rows] for each in self.source.fields}
         self.target.append(pa.table(arrays, schema=self.target.schema().as_arrow()))
 
-    def announce(self) -> None:
-        """The announcement that a run writes before it publishes."""
-        with self.target.transaction() as transaction:
-            transaction.set_properties(published(self.metadata.ancestry().head))
-
     def expire_all_but_the_head(self, *, rows: int = 9, keeps_parents: bool = True) -> None:
-        """Leave only the head, turned into a compaction, whose commit doesn't say who wrote the rows."""
+        """Leave only the head, turned into a compaction, which doesn't say who wrote the rows, and what is tagged."""
         path = Path(urlsplit(self.target.metadata_location).path)
         raw = json.loads(path.read_text())
         head = next(each for each in raw["snapshots"] if each["snapshot-id"] == self.head)
@@ -117,7 +129,8 @@ class Lake:
         head["summary"] |= {"total-position-deletes": "0", "total-equality-deletes": "0"}
         if not keeps_parents:
             del head["parent-snapshot-id"]
-        raw["snapshots"] = [head]
+        tagged = {ref["snapshot-id"] for ref in raw["refs"].values()} - {self.head}
+        raw["snapshots"] = [*(each for each in raw["snapshots"] if each["snapshot-id"] in tagged), head]
         raw["snapshot-log"] = raw["snapshot-log"][-1:]
         path.write_text(json.dumps(raw))
 
@@ -163,6 +176,7 @@ def test_the_owner_of_a_table_is_known_from_its_property_once_all_stamps_are_exp
     lake.run("b", consent=Consent(take_over="a"))
     with lake.target.transaction() as transaction:
         transaction.set_properties({ASSET: "b"})
+    lake.write_by_hand()  # stands for a compaction
     lake.expire_all_but_the_head()
     lake.refused(TargetOfAnotherError, "a")
     assert lake.run("b").capture.mode is Mode.INCREMENTAL
@@ -200,7 +214,6 @@ def test_rows_deleted_by_hand_are_noticed_and_restored_by_a_full_run(lake: Lake)
 @pytest.mark.parametrize("deletes", [True, False])
 def test_foreign_changes_are_noticed_by_the_row_count_if_their_commit_is_expired(lake: Lake, *, deletes: bool) -> None:
     lake.run()
-    lake.announce()
     lake.target.delete("number = 1") if deletes else lake.write_by_hand(77, 78)
     lake.write_by_hand(*[] if deletes else [79])  # stands for a compaction
     lake.expire_all_but_the_head(rows=1 if deletes else 5)
@@ -215,7 +228,6 @@ def test_foreign_changes_are_noticed_by_the_row_count_if_their_commit_is_expired
 def test_foreign_changes_are_noticed_by_the_row_count_if_pyiceberg_has_expired_their_commit(lake: Lake) -> None:
     """It removes the id of an expired parent from the commit that is kept."""
     lake.run()
-    lake.announce()
     lake.write_by_hand(77, 78)
     lake.write_by_hand(79)
     lake.expire_all_but_the_head(rows=5, keeps_parents=False)
@@ -224,27 +236,21 @@ def test_foreign_changes_are_noticed_by_the_row_count_if_pyiceberg_has_expired_t
 
 def test_expired_compactions_do_not_count_as_foreign_changes(lake: Lake) -> None:
     lake.run()
-    lake.announce()
     lake.write_by_hand()
     lake.write_by_hand()  # both stand for compactions
     lake.expire_all_but_the_head(rows=2)
     assert lake.run().capture.mode is Mode.INCREMENTAL
 
 
-def test_an_announcement_without_a_publication_says_nothing_about_the_table(lake: Lake) -> None:
-    lake.run()
-    with lake.target.transaction() as transaction:
-        transaction.set_properties({"dagster-ips.published": "5 100"})
-    lake.write_by_hand()
-    lake.expire_all_but_the_head(rows=2)
-    assert lake.run().capture.mode is Mode.INCREMENTAL
-
-
-def test_accepted_writes_stay_accepted_if_the_run_published_nothing(lake: Lake) -> None:
+def test_accepting_is_published_even_if_the_run_has_nothing_else_to_publish(lake: Lake) -> None:
     lake.run()
     lake.write_by_hand(77)
-    lake.capture(consent=Consent(accept=lake.head))
-    assert lake.capture().capture.mode is Mode.INCREMENTAL
+    captured = lake.run(consent=Consent(accept=lake.head))
+    assert captured.files.changes.is_empty
+    assert lake.is_news
+    lake.source.store = MemoryCursors()
+    assert lake.run().capture.mode is Mode.INCREMENTAL
+    assert not lake.is_news
 
 
 def test_a_first_run_does_not_remove_existing_rows(lake: Lake) -> None:
@@ -284,6 +290,8 @@ def test_a_job_that_reports_back_may_write_its_table_in_any_way(lake: Lake) -> N
     (captured,) = Capturer(lake.source.lake, lake.source.store).capture(
         CaptureRequest(EDGE.consumer, [TrackedInput(EDGE.upstream, TABLE)], target=TARGET, consent=of_job), run_id=token
     )
+    progress = captured.advance.progress(captured.advance.base, made={}, lookups={})
+    lake.source.store.set_job(EDGE.consumer, Job((captured.capture,), progress))
     assert captured.capture.mode is Mode.FULL
     lake.write_by_hand(3)
     status = Inspector(lake.source.lake, lake.source.store, TARGET).status(

@@ -44,12 +44,10 @@ KILLS = tuple(
     f"{when}:{effect}"
     for effect in (
         Effect.REGISTER_ICDC_TABLE,
-        Effect.RECORD_CAPTURE,
         Effect.CREATE_BRANCH,
         Effect.WRITE_BRANCH,
-        Effect.ANNOUNCE,
         Effect.PUBLISH,
-        Effect.COMMIT,
+        Effect.COPY_PROGRESS,
         Effect.DROP_BRANCH,
     )
     for when in _WHEN

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
-from dagster_ips.core.capture import EdgeState, Mode
-from dagster_ips.core.edge import Edge
+from dagster_ips.core.capture import Mode
+from dagster_ips.core.ownership import ATTEMPT
+from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import (
     BrokenHistoryError,
     FilesGoneError,
@@ -24,9 +25,11 @@ from dagster_ips.errors import (
     TargetChangedError,
     TargetColumnsChangedError,
     UnfitFrameError,
+    UnknownPublicationError,
     UnmappedRowsError,
 )
 from dagster_ips.exactly_once import effects
+from dagster_ips.progress.table_progress import PROGRESS
 from dagster_ips.spark.writes import combine
 from tests.histories.checks import WrongCaptureError
 from tests.histories.composed.assets import SOURCES
@@ -75,8 +78,8 @@ class Follower:
     """What is known about an asset's table. ``parts`` is what it must hold; None if that is unknown.
 
     ``problems`` are changes by others that a run may refuse, and ``own`` is what the table held before them.
-    ``is_behind``: the cursors may not know the last publication. ``ended`` counts the asset's runs, and ``since`` has
-    the kinds of steps since the last run. ``removed`` are the partitions that were deleted; their rows stay.
+    ``is_rolled_back``: nothing was published since a rollback. ``ended`` counts the asset's runs, and ``since`` has the
+    kinds of steps since the last run. ``removed`` are the partitions that were deleted; their rows stay.
     """
 
     name: str
@@ -85,7 +88,7 @@ class Follower:
     at: dict[int, Parts | None] = field(default_factory=dict)
     problems: set[str] = field(default_factory=set)
     own: Parts | None = None
-    is_behind: bool = False
+    is_rolled_back: bool = False
     ended: int = 0
     since: set[str] = field(default_factory=set)
     partitions: list[str] = field(default_factory=list)
@@ -220,7 +223,7 @@ class Life:
         _ON_TARGETS[what](table)
         if what == "roll back":
             follower.parts = follower.at.get(table.head or 0)
-            follower.problems.add(what)
+            follower.is_rolled_back = True
         elif what == SWAPPED:
             follower.own, follower.parts = None, None
             follower.at.clear()
@@ -274,7 +277,6 @@ class Life:
         if killed:
             for each in followers.values():
                 each.since.add(f"killed {at}")
-                each.is_behind = True
             for held in left:
                 if self._head(held.begun.asset) != heads[held.begun.asset]:
                     self._now_holds(followers[held.begun.asset], held.begun, held.seen)
@@ -340,7 +342,6 @@ class Life:
             follower.since.add(f"killed {at}")
             if held and self._head(asset) != before:
                 self._now_holds(follower, held.begun, held.seen)
-            follower.is_behind = True
         self._check(follower)
 
     def backup(self) -> None:
@@ -351,7 +352,6 @@ class Life:
         """Restore the backup."""
         self.assets.restore(self._backup)
         for follower in self.followers.values():
-            follower.is_behind = True
             follower.since.add("restored")
         if "by_number" in self.followers:
             self.followers["by_number"].partitions = list(self.assets.instance.get_dynamic_partitions("numbers"))
@@ -448,10 +448,8 @@ class Life:
         return True
 
     def _by_dagster(self, follower: Follower, keys: tuple[str, ...], *, full: bool) -> bool:
-        if follower.is_behind and follower.expected.adds:
-            raise NotNow  # What the run adds is computed from the cursors, which are behind.
         before = self._standing(follower)
-        seen = self._seen_by_cursors(follower, keys)
+        seen = self._seen_by_progress(follower, keys)
         begun = Begun(follower.name, {}, {}, {}, "", keys)
         try:
             self.assets.run_by_dagster(follower.name, keys, full=full)
@@ -459,7 +457,7 @@ class Life:
             self._refused(follower, error, before, Held(begun, seen, follower.ended), full=full)
             return False
         self.coverage.captures += len(self._inputs(follower)) * max(1, len(keys))
-        self._succeeded(follower, begun, seen, is_full=full or any(s.committed is None for s in before[1].values()))
+        self._succeeded(follower, begun, seen, is_full=full or None in before[1])
         return True
 
     def _succeeded(
@@ -477,7 +475,6 @@ class Life:
         if self._is_consumed(begun) and not (is_others and follower.expected.adds):
             self._now_holds(follower, begun, seen, is_full=is_full)
         is_whole = follower.is_whole(begun.keys)
-        follower.is_behind &= not is_whole
         follower.ended += 1
         self._check(follower)
         if is_full and is_whole:
@@ -485,9 +482,12 @@ class Life:
         self._counted(follower, "full" if is_full else "incremental")
 
     def _is_consumed(self, begun: Begun) -> bool:
-        """Whether the cursors say that the run's captures are consumed; otherwise another run's capture was."""
-        states = self.assets.store.get_many(capture.edge for capture in begun.captures)
-        return all(states[capture.edge].committed == capture.to_inclusive for capture in begun.captures)
+        """Whether the run's captures are consumed; otherwise another run's capture was."""
+        return all(
+            self.assets.consumed(begun.asset, name, begun.keys)[each.edge.key] == each.to_inclusive
+            for name, captured in begun.captured.items()
+            for each in captured.captures
+        )
 
     def _now_holds(
         self,
@@ -500,6 +500,7 @@ class Life:
         is_full = begun.mode is Mode.FULL if is_full is None else is_full
         parts = dict(follower.parts or {})
         is_known = follower.parts is not None or not follower.at or follower.is_whole(begun.keys)
+        is_known |= not follower.problems and not follower.expected.by  # It was rolled back to the middle of a run.
         for key, inputs in seen.items():
             assert inputs is not None or is_full or not follower.expected.adds
             if follower.expected.adds and not is_full and inputs:
@@ -515,6 +516,7 @@ class Life:
             parts.pop(OTHERS, None)
         follower.parts = parts if is_known else None
         if (head := self._head(follower.name)) is not None:
+            follower.is_rolled_back &= head in follower.at
             follower.at[head] = follower.parts
 
     def _after(
@@ -545,20 +547,18 @@ class Life:
         self,
         follower: Follower,
         error: IpsError,
-        before: tuple[Any, dict[Edge, EdgeState]],
+        before: tuple[Any, list[Watermark | None]],
         held: Held | None,
         *,
         full: bool,
     ) -> None:
         if not self._explains(follower, error, held, full=full):
             raise WrongCaptureError(f"{follower.name}: what can be followed is", repr(error), follower) from error
-        head, states = self._standing(follower)
+        head, consumed = self._standing(follower)
         if head != before[0]:
             raise WrongCaptureError(f"{follower.name}: a refusal publishes nothing", head, before[0]) from error
-        if not follower.is_behind and not (held and held.is_disturbed):
-            numbers = [{e: (s.number, s.committed) for e, s in each.items()} for each in (states, before[1])]
-            if numbers[0] != numbers[1]:
-                raise WrongCaptureError(f"{follower.name}: a refusal consumes nothing", *numbers) from error
+        if consumed != before[1]:
+            raise WrongCaptureError(f"{follower.name}: a refusal consumes nothing", consumed, before[1]) from error
         self._counted(follower, type(error).__name__)
 
     def _explains(self, follower: Follower, error: IpsError, held: Held | None, *, full: bool) -> bool:  # noqa: C901, PLR0911, PLR0912  # one return per error
@@ -571,8 +571,8 @@ class Life:
                 return not full and any(self._is_broken(follower, name) for name in self._inputs(follower))
             case UnmappedRowsError():
                 return follower.expected.is_strict and self._unmapped(follower)
-            case TargetChangedError():
-                return not full and "roll back" in follower.problems
+            case TargetChangedError() | UnknownPublicationError():
+                return not full and follower.is_rolled_back and not self._is_as_published(follower)
             case ForeignWriteError():
                 return any(each.startswith("foreign") for each in follower.problems)
             case FrameColumnsError():
@@ -596,9 +596,8 @@ class Life:
                 return True
         return False
 
-    def _require_reason_to_start_over(self, follower: Follower, before: tuple[Any, dict[Edge, EdgeState]]) -> None:
-        states = before[1].values()
-        if follower.is_behind or follower.expected.by or any(s.committed is None for s in states):
+    def _require_reason_to_start_over(self, follower: Follower, before: tuple[Any, list[Watermark | None]]) -> None:
+        if follower.expected.by or None in before[1]:
             return
         if not any(self._is_broken(follower, name) for name in self._inputs(follower)) and self._exists(follower.name):
             raise WrongCaptureError(f"{follower.name}: what can be followed isn't computed anew")
@@ -607,8 +606,7 @@ class Life:
         """Whether a name of the input means another column than when it was consumed."""
         raw = self._raw(name)
         ids = {str(s["schema-id"]): {f["name"]: f["id"] for f in s["fields"]} for s in raw["schemas"]}
-        states = self.assets.store.get_many(self._edges(follower, name)).values()
-        consumed = [str(state.committed.schema_id or 0) for state in states if state.committed]
+        consumed = [str(mark.schema_id or 0) for mark in self.assets.marks(follower.name, name)]
         read = [ids.get(each.partition("-")[0], {}) for each in consumed]
         now = ids[str(raw["current-schema-id"])]
         return any(each[column] != now[column] for each in read for column in each.keys() & now.keys())
@@ -621,16 +619,11 @@ class Life:
         return any(one[name] != other[name] for one in types for other in types for name in one.keys() & other.keys())
 
     def _is_broken(self, follower: Follower, name: str) -> bool:
-        """Whether a snapshot that was consumed, or at which the sensor looked, is no longer in the input's history."""
+        """Whether a snapshot that was consumed is no longer in the input's history."""
         raw = self._raw(name)
-        line = self.assets.store.get_line(Edge(follower.name, name))
-        states = self.assets.store.get_many(self._edges(follower, name))
-        marks = [state.committed for state in states.values()]
-        if follower.expected.by:
-            marks += [line.scanned, *(each.since for each in line.touched.values())]
         ancestry, known = _ancestry(raw), {s["snapshot-id"]: s for s in raw.get("snapshots", ())}
-        for mark in marks:
-            if mark is None or (mark.table_uuid == raw["table-uuid"] and mark.snapshot_id in ancestry):
+        for mark in self.assets.marks(follower.name, name):
+            if mark.table_uuid == raw["table-uuid"] and mark.snapshot_id in ancestry:
                 continue
             kinds = {known[found]["summary"]["operation"] for found in ancestry}
             is_child = bool(ancestry) and known[ancestry[-1]].get("parent-snapshot-id") == mark.snapshot_id
@@ -681,15 +674,15 @@ class Life:
             found[key] = inputs
         return found
 
-    def _seen_by_cursors(self, follower: Follower, keys: tuple[str, ...]) -> dict[str, Mapping[str, Seen] | None]:
+    def _seen_by_progress(self, follower: Follower, keys: tuple[str, ...]) -> dict[str, Mapping[str, Seen] | None]:
         found: dict[str, Mapping[str, Seen] | None] = {}
+        consumed = {name: self.assets.consumed(follower.name, name, keys) for name in self._inputs(follower)}
         for key in keys or ("",):
             inputs: dict[str, Seen] = {}
             for name in self._inputs(follower):
-                state = self.assets.store.get(Edge(follower.name, name, key or None))
-                after = self.reader.head(f"media.{name}")
+                since, after = consumed[name][key], self.reader.head(f"media.{name}")
                 try:
-                    before = self.reader.at(f"media.{name}", state.committed.snapshot_id if state.committed else None)
+                    before = self.reader.at(f"media.{name}", since.snapshot_id if since else None)
                 except LookupError:
                     before = Bag(after.names)
                 inputs[name] = _of(Seen(before, after), follower.expected, key)
@@ -699,13 +692,22 @@ class Life:
             found[key] = inputs
         return found
 
-    def _standing(self, follower: Follower) -> tuple[Any, dict[Edge, EdgeState]]:
-        edges = [edge for name in self._inputs(follower) for edge in self._edges(follower, name)]
-        return self._head(follower.name), self.assets.store.get_many(edges)
+    def _standing(self, follower: Follower) -> tuple[Any, list[Watermark | None]]:
+        """The head of the table, and up to where each input is consumed, by partition."""
+        consumed = [
+            self.assets.consumed(follower.name, name, follower.expected.partitions).values()
+            for name in self._inputs(follower)
+        ]
+        return self._head(follower.name), [mark for marks in consumed for mark in marks]
 
-    def _edges(self, follower: Follower, name: str) -> list[Edge]:
-        line = Edge(follower.name, name)
-        return [line.of(key) for key in follower.expected.partitions] if follower.expected.by else [line]
+    def _is_as_published(self, follower: Follower) -> bool:
+        """Whether the newest commit of a run is the last one of its run, which says what the table contains."""
+        raw = self._raw(follower.name)
+        known = {each["snapshot-id"]: each["summary"] for each in raw.get("snapshots", ())}
+        newest = next((found for found in _ancestry(raw) if ATTEMPT in known[found]), None)
+        later = [each for each in raw.get("snapshots", ()) if each.get("parent-snapshot-id") == newest]
+        is_last = not any(each["summary"].get(ATTEMPT) == known.get(newest, {}).get(ATTEMPT) for each in later)
+        return newest is not None and PROGRESS in known[newest] and is_last
 
     def _inputs(self, follower: Follower) -> list[str]:
         return list(self.assets.inputs(follower.name))
@@ -745,14 +747,8 @@ class Life:
 
     def _watermarks_of(self, name: str) -> Callable[[], Sequence[int]]:
         def watermarks() -> list[int]:
-            edges = [
-                edge
-                for each in self.followers.values()
-                if name in self._inputs(each)
-                for edge in self._edges(each, name)
-            ]
-            states = self.assets.store.get_many(edges).values()
-            return [state.committed.snapshot_id for state in states if state.committed]
+            reading = [each.name for each in self.followers.values() if name in self._inputs(each)]
+            return [mark.snapshot_id for each in reading for mark in self.assets.marks(each, name)]
 
         return watermarks
 

@@ -13,14 +13,17 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_ips.core.capture import Capture, Mode
+from dagster_ips.core.capture import Capture, EdgeState, Mode
+from dagster_ips.core.edge import Edge
 from dagster_ips.core.ownership import ASSET, Consent
+from dagster_ips.core.watermark import Watermark
+from dagster_ips.errors import StateUnreadableError, TargetChangedError, UnknownPublicationError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
 from dagster_ips.exactly_once.capture.lost_files import unreadable
 from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
-from dagster_ips.exactly_once.capture.pending_partitions import PartitionWatch
+from dagster_ips.exactly_once.capture.partitioned_input import PartitionedInput, look_at
 from dagster_ips.exactly_once.capture.row_counts import count_rows
 from dagster_ips.exactly_once.capture.tables_together import capture_together
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
@@ -28,7 +31,6 @@ from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.exactly_once.publish.result_publication import AssetTable, create_target, publish_result
 from dagster_ips.exactly_once.publish.statement_block import block
 from dagster_ips.exactly_once.snapshot_rows import snapshot_rows
-from dagster_ips.iceberg import code_stamps
 from dagster_ips.iceberg.stamps import owner_properties
 from dagster_ips.orchestration.declare.consumers import Consumer, capturing_consumers, consumers_of
 from dagster_ips.orchestration.declare.declarations import description_of, write_mode_of
@@ -37,6 +39,10 @@ from dagster_ips.orchestration.declare.partition_mappings import partition_expre
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.io_manager import returned
 from dagster_ips.orchestration.run.own_sql import OwnSql
+from dagster_ips.progress.advance import Advance
+from dagster_ips.progress.cursor import known_progress, state_of
+from dagster_ips.progress.made_rows import MadeBy
+from dagster_ips.progress.table_progress import TableProgress, table_progress
 from dagster_ips.run_view import RunView
 from dagster_ips.spark.targets import empty_frame
 from tests.histories.composed.assets import ASSETS, COUNTED, TOGETHER, count, definitions
@@ -72,6 +78,11 @@ class Begun:
     def owner(self) -> Mapping[str, str]:
         """The properties of the run's commits that name the owner, and others' commits that the run accepts."""
         return owner_properties(self.asset, next(iter(self.captured.values())).accepted.head)
+
+    @property
+    def advance(self) -> Advance:
+        """What the run adds to the progress of its table."""
+        return next(iter(self.captured.values())).advance
 
     @property
     def captures(self) -> list[Capture]:
@@ -130,13 +141,43 @@ class Assets:
 
     def pending(self, asset: str) -> frozenset[str]:
         """The partitions that the sensor would request."""
+        return frozenset[str]().union(*[self.looked(asset, name).pending for name in self.inputs(asset)])
+
+    # What is consumed
+
+    def known(self, asset: str) -> TableProgress | None:
+        """What the asset's table contains; None if nothing says so."""
         target = self.lake.catalog.find(f"media.{asset}")
-        watch = PartitionWatch(self.lake.catalog.storage, self.store, asset, target)
-        found = [
-            watch.pending(tracked, self.lake.catalog.load(tracked.table, asset=asset))
-            for tracked in self.inputs(asset).values()
-        ]
-        return frozenset[str]().union(*found)
+        try:
+            found = table_progress(target, asset=asset, storage=self.lake.catalog.storage)
+        except (TargetChangedError, UnknownPublicationError, StateUnreadableError):
+            return None
+        return known_progress(found, self.store.get(asset), target)
+
+    def looked(self, asset: str, name: str) -> PartitionedInput:
+        """What the sensor finds of an input of a partitioned asset."""
+        tracked = self.inputs(asset)[name]
+        source = self.lake.catalog.load(tracked.table, asset=asset)
+        return look_at(self.lake.catalog.storage, source, tracked, self.known(asset), asset)
+
+    def state(self, asset: str, name: str) -> EdgeState:
+        """How far an asset without partitions has consumed an input."""
+        return state_of(Edge(asset, name), self.known(asset), self.store.get(asset))
+
+    def consumed(self, asset: str, name: str, keys: Sequence[str]) -> dict[str, Watermark | None]:
+        """Up to where each of the partitions ``keys`` has consumed an input; without ``keys``, the whole table."""
+        if not keys:
+            return {"": self.state(asset, name).committed}
+        looked = self.looked(asset, name)
+        return {key: looked.start_of(key) for key in keys}
+
+    def marks(self, asset: str, name: str) -> list[Watermark]:
+        """Every watermark from which an asset still reads an input."""
+        known = self.known(asset)
+        found = known.progress.inputs.get(name) if known else None
+        at = self.state(asset, name).committed
+        untaken = [mark for mark in found.untaken.values() if mark is not None] if found else []
+        return [*(found.marks if found else ()), *untaken, *([at] if at else [])]
 
     # Runs
 
@@ -244,11 +285,7 @@ class Assets:
             nothing = empty_frame(self.lake.session, columns)
             create_target(lake, self.lake.session, table, nothing, description.with_property(ASSET, name))
         maker = self._consumers[name].maker
-        code = code_stamps.properties(
-            lake.find(table), begun.captures, maker.code, declared=maker.declared, replaces_all=False
-        )
-        publisher = self._publisher(begun)
-        publisher = replace(publisher, properties={**publisher.properties, **code})
+        publisher = replace(self._publisher(begun), origin=MadeBy(maker.code, maker.declared))
         with (
             block(publisher, table, begun.captures, consumer=name, check=lambda _: None) as written,
             contextlib.ExitStack() as files,
@@ -258,7 +295,9 @@ class Assets:
 
     def _publisher(self, begun: Begun) -> Publisher:
         lake, consent = self.lake, Consent(begun.accept)
-        return Publisher(lake.catalog, self.store, lake.session, begun.run_id, begun.owner, consent)
+        return Publisher(
+            lake.catalog, self.store, lake.session, begun.run_id, begun.owner, consent, advance=begun.advance
+        )
 
     def _computed(self, begun: Begun) -> Any:  # noqa: ANN401  # a frame or an Overwrite
         lookups = {}

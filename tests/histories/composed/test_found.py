@@ -139,3 +139,19 @@ def test_an_acceptance_by_a_run_that_had_nothing_to_write_outlasts_the_cursors(a
     life.restore()
     life.catch_up()
     assert life.coverage.ends["united", "ForeignWriteError"] == 0
+
+
+@pytest.mark.parametrize("asset", mostly_slow(["grouped", "counted"], quick=1))
+def test_a_table_that_was_rolled_back_to_the_middle_of_a_publication_is_refused_until_a_full_run(
+    assets: Assets, asset: str
+) -> None:
+    """Each of these runs makes several commits."""
+    life = Life(assets, (asset,))
+    for rows in ((0,), (0, 5)):
+        life.change(table="fact", operation="append_by_spark", rows=rows)
+        life.change(table="other", operation="append_by_spark", rows=rows)
+        life.run(asset=asset)
+    life.target(asset=asset, what="roll back")
+    assert life.followers[asset].parts is None
+    life.run(asset=asset, mended=True)
+    assert life.coverage.ends[asset, "TargetChangedError"] == 1

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 
-from dagster_ips.core.touched import FoundKeys, LineState
+from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture import capturer
 from dagster_ips.exactly_once.publish import publisher, result_writer
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.progress.advance import Advance, Standing
+from dagster_ips.progress.cursor import Cursor
+from dagster_ips.progress.progress import ChangedKeys, InputProgress
+from dagster_ips.progress.table_progress import TableProgress
 from dagster_ips.spark.branches import Branch
 from dagster_ips.view import IcdcView
 from tests.histories.checks import WrongCaptureError
@@ -36,13 +39,17 @@ def untouched(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(IcdcView, "is_empty", True)
 
 
-def unsettled(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(capturer, "store_settled", lambda _, states, __: dict(states))
-    patch.setattr(publisher, "published_by_another", lambda *_: [])
+def believing_the_cursor(patch: pytest.MonkeyPatch) -> None:
+    def believed(found: TableProgress | None, cursor: Cursor, _: TableMetadata | None) -> TableProgress | None:
+        copy = cursor.copy
+        return TableProgress(copy.progress, copy.mark) if copy and copy.mark else found
+
+    for each in (capturer, publisher):
+        patch.setattr(each, "known_progress", believed)
 
 
 def published_twice(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(publisher, "published_by_another", lambda *_: [])
+    patch.setattr(Advance, "standing", lambda *_: Standing.MAY_PUBLISH)
 
 
 def not_asked_who_wrote(patch: pytest.MonkeyPatch) -> None:
@@ -58,22 +65,18 @@ def not_asked_what_sources_columns_stand_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TableMetadata, "columns_of_other_meaning", lambda *_: ())
 
 
-def not_asked_what_it_holds(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(capturer, "require_unchanged", _nothing)
-
-
 def taking_others_rows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(result_writer.Result, "_require_no_live_rows", _nothing)
 
 
 def forgetting_a_partition(patch: pytest.MonkeyPatch) -> None:
-    looked_at = LineState.looked_at
+    pending = InputProgress.pending
 
-    def forgetful(line: LineState, scanned: Watermark, found: FoundKeys, **options: Any) -> LineState:  # noqa: ANN401
-        kept = frozenset(sorted(found.keys)[1:]) if line.scanned else found.keys
-        return looked_at(line, scanned, replace(found, keys=kept), **options)
+    def forgetful(self: InputProgress, slicing: Slicing, changed: ChangedKeys) -> dict[str, Watermark | None]:
+        found = pending(self, slicing, changed)
+        return dict(sorted(found.items())[1:]) if self.at else found
 
-    patch.setattr(LineState, "looked_at", forgetful)
+    patch.setattr(InputProgress, "pending", forgetful)
 
 
 def leaving_rows_of_keys(patch: pytest.MonkeyPatch) -> None:
@@ -99,13 +102,13 @@ NOTICED: Sequence[tuple[Break, str, tuple[Step, ...], tuple[Step, ...]]] = [
     (unfollowed, "joined", (rows("fact", 0), rows("dimension", 4)), (rows("dimension", 8), run("joined"))),
     (untouched, "per_genre", (rows("fact", 0, 1), rows("dimension", 4)), (rows("dimension", 5), run("per_genre"))),
     (
-        unsettled,
+        believing_the_cursor,
         "united",
         (rows("fact", 0), rows("other", 4)),
         (rows("other", 5), Step.of("kill", asset="united", at="after:publish"), run("united")),
     ),
     (
-        unsettled,
+        believing_the_cursor,
         "counted",
         (rows("fact", 0), rows("other", 4)),
         (rows("other", 5), Step.of("kill", asset="counted", at="after:publish"), run("counted")),
@@ -152,7 +155,7 @@ NOTICED: Sequence[tuple[Break, str, tuple[Step, ...], tuple[Step, ...]]] = [
         (swapped("dimension"), rows("fact", 5), run("per_genre")),
     ),
     (
-        not_asked_what_it_holds,
+        believing_the_cursor,
         "once",
         (rows("fact", 0), rows("other", 4), run("once"), rows("other", 5)),
         (Step.of("target", asset="once", what="roll back"), rows("fact", 6), run("once")),
@@ -207,7 +210,7 @@ def test_rows_doubled_after_a_kill_in_one_table_of_a_step_are_noticed(
     life = Life(assets, both)
     together = Step.of("run_together", assets=both)
     _take(life, (rows("fact", 0), together))
-    unsettled(monkeypatch)
+    believing_the_cursor(monkeypatch)
     killed = Step.of("run_together", assets=both, at="after:publish")
     with pytest.raises(WrongCaptureError):
         _take(life, (rows("fact", 1), killed, together))

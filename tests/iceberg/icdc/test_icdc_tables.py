@@ -22,7 +22,7 @@ from dagster_ips.iceberg.affected_partitions import affected_partitions
 from dagster_ips.iceberg.avro import SCHEMA_KEY, read_avro, write_avro
 from tests.iceberg.sources import TABLE, Source, numbered
 from tests.support.lake import FIRST_DAY, Lake, events
-from tests.support.memory_store import MemoryEdgeStore
+from tests.support.memory_store import MemoryCursors, consume
 
 MERGED = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
 
@@ -177,7 +177,7 @@ def test_a_full_capture_leaves_out_rows_that_spark_deleted(lake: Lake) -> None:
     lake.create_playback(events(range(6)))
     lake.sql("ALTER TABLE lake.media.playback SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')").collect()
     lake.sql("DELETE FROM lake.media.playback WHERE event_id = 3").collect()
-    capturer = Capturer(lake.catalog, MemoryEdgeStore())
+    capturer = Capturer(lake.catalog, MemoryCursors())
     tracked = [TrackedInput("playback", TABLE)]
     (captured,) = capturer.capture(
         CaptureRequest("daily", tracked, target="media.daily", asked_for=Mode.FULL), run_id="run"
@@ -192,7 +192,7 @@ def test_a_partition_that_only_lost_delete_files_to_compaction_is_not_changed(la
     lake.sql("ALTER TABLE lake.media.playback SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     for number in (1, 2):
         lake.sql(f"DELETE FROM lake.media.playback WHERE event_id = {number}")
-    capturer = Capturer(lake.catalog, store := MemoryEdgeStore())
+    capturer = Capturer(lake.catalog, store := MemoryCursors())
     lake.create_playback(table="media.daily")
 
     def capture() -> CapturedInput:
@@ -200,8 +200,7 @@ def test_a_partition_that_only_lost_delete_files_to_compaction_is_not_changed(la
         (captured,) = capturer.capture(CaptureRequest("daily", tracked, target="media.daily"), run_id="run")
         return captured
 
-    consumed = capture().capture
-    store.set(store.get(consumed.edge).with_committed(consumed, None))
+    consume(store, lake.catalog, "media.daily", [capture()])
     options = "map('rewrite-all', 'true', 'remove-dangling-deletes', 'true')"
     if compact == "rewrite_position_delete_files":
         options = "map('rewrite-all', 'true')"

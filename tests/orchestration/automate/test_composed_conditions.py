@@ -55,7 +55,7 @@ def test_a_condition_on_upstreams_checks_what_is_pending_for_them(
 ) -> None:
     once_done = definitions(tables, trigger & ~matches(ips.pending()))
     assert requested(once_done, instance) == {"daily"}
-    consume(tables, instance)
+    consume(tables, instance, "media.daily")
     assert requested(once_done, instance) == {"monthly"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -10,9 +9,34 @@ import pytest
 from dagster._core.test_utils import create_run_for_test
 
 from dagster_ips.core.capture import Mode
-from dagster_ips.exactly_once.capture.unread_history import needs_of_state
-from dagster_ips.orchestration.watch.living_runs import OfLivingRuns
-from tests.iceberg.sources import EDGE, TABLE, Source, numbered
+from dagster_ips.exactly_once.administration import Administrator
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.exactly_once.capture.unread_history import needs_of_others
+from dagster_ips.orchestration.watch.run_at_work import RunsAtWork
+from dagster_ips.progress.cursor import Job
+from tests.iceberg.sources import EDGE, TABLE, TARGET, Source, numbered
+
+
+def needs_anything(source: Source, instance: dg.DagsterInstance) -> bool:
+    """Whether hygiene keeps anything of the table for runs; what their consumer has consumed is known otherwise."""
+    at_work = {}
+
+    def is_at_work(consumer: str, run_id: str) -> bool:
+        found = at_work.setdefault(consumer, RunsAtWork(instance, source.store, consumer))
+        return found(run_id)
+
+    table = source.lake.load(TABLE, asset="test")
+    needs = needs_of_others(source.lake, source.store, table, icdc_namespace="ips", but=[EDGE], is_at_work=is_at_work)
+    return bool(list(needs))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    source = Source(tmp_path, "day")
+    source.append(numbered(1))
+    return source
 
 
 @pytest.mark.parametrize(
@@ -24,14 +48,24 @@ from tests.iceberg.sources import EDGE, TABLE, Source, numbered
         (dg.DagsterRunStatus.FAILURE, False),
     ],
 )
-def test_what_a_run_left_in_flight_is_needed_until_the_run_has_ended(
-    tmp_path: Path, status: dg.DagsterRunStatus, *, is_reading: bool
+def test_what_a_run_has_captured_is_needed_until_the_run_has_ended(
+    source: Source, status: dg.DagsterRunStatus, *, is_reading: bool
 ) -> None:
-    source = Source(tmp_path, "day")
-    source.append(numbered(1))
-    reading = source.capture(asked_for=Mode.FULL).capture
     with dg.DagsterInstance.ephemeral() as instance:
         run_id = create_run_for_test(instance, status=status).run_id
-        source.store.set(replace(source.state, in_flight=replace(reading, run_id=run_id)))
-        state = OfLivingRuns(source.store, instance).get(EDGE)
-    assert bool(list(needs_of_state(state, source.lake.load(TABLE, asset="test")))) is is_reading
+        request = CaptureRequest(
+            EDGE.consumer, [TrackedInput(EDGE.upstream, TABLE)], target=TARGET, asked_for=Mode.FULL
+        )
+        Capturer(source.lake, source.store).capture(request, run_id=run_id)
+        assert needs_anything(source, instance) is is_reading
+
+
+def test_what_a_job_has_captured_is_needed_until_it_reports(source: Source) -> None:
+    request = CaptureRequest(EDGE.consumer, [TrackedInput(EDGE.upstream, TABLE)], target=TARGET)
+    with dg.DagsterInstance.ephemeral() as instance:
+        (given,) = Capturer(source.lake, source.store).capture(request, run_id="daily:1")
+        progress = given.advance.progress(given.advance.base, made={}, lookups={})
+        source.store.set_job(EDGE.consumer, Job((given.capture,), progress))
+        assert needs_anything(source, instance)
+        Administrator(source.lake, source.store, TARGET).commit(EDGE.consumer, [EDGE.upstream], "daily:1")
+        assert not needs_anything(source, instance)

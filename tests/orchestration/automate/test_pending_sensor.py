@@ -9,13 +9,21 @@ import dagster as dg
 import pytest
 
 import dagster_ips as ips
-from dagster_ips.core.capture import EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
+from dagster_ips.exactly_once.administration import Administrator
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
+from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
+from dagster_ips.orchestration.declare.consumers import consumers_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from tests.support.lake import BY_DATE, SCHEMA, events
 from tests.support.partitioned import DAYS, key
+from tests.support.publishing import publish
 from tests.support.ticks import tick
 from tests.support.without_spark import Tables, manager_of
+
+BY_DAY = dg.AssetKey("by_day")
 
 
 @pytest.fixture
@@ -104,20 +112,46 @@ def test_a_step_is_requested_as_a_whole_even_if_only_one_of_its_assets_is_named(
     assert all(graph.get(key).automation_condition is None for key in request.asset_selection)
 
 
+@pytest.mark.parametrize("how", ["dropped", "rolled back"])
 def test_partitions_that_are_pending_again_without_a_new_snapshot_are_requested_again(
-    tables: Tables, instance: dg.DagsterInstance
+    tables: Tables, instance: dg.DagsterInstance, how: str
 ) -> None:
     tables.create("late")
     tables.append(events(range(3)), "media.late")
     defined = definitions(tables)
+    table = tables.catalog.client.create_table("media.by_day", SCHEMA, partition_spec=BY_DATE)
+    table.append(table.scan().to_arrow())
     (first,) = requested(defined, instance)
     assert first.partition_key == key(0)
-    _publish(tables, instance)
+    _publish(defined, tables, instance)
     assert not requested(defined, instance)
-    tables.catalog.client.drop_table("media.by_day")
+    if how == "dropped":
+        tables.catalog.client.drop_table("media.by_day")
+    else:
+        table.refresh().manage_snapshots().rollback_to_snapshot(table.history()[0].snapshot_id).commit()
     (again,) = requested(defined, instance)
     assert again.partition_key == key(0)
     assert again.run_key != first.run_key  # Dagster launches one run per key
+    assert requested(defined, instance)[0].run_key == again.run_key
+
+
+def test_what_a_person_asks_for_is_requested_each_time(tables: Tables, instance: dg.DagsterInstance) -> None:
+    tables.create("playback")
+    tables.append(events(range(3)))
+    defined, store = definitions(tables), CursorStore(instance)
+    tables.catalog.create_namespace("default")
+    tables.catalog.client.create_table("default.daily", SCHEMA)
+    request = CaptureRequest("daily", [TrackedInput("playback", "media.playback")], target="default.daily")
+    keys = []
+    for _ in range(3):
+        (asked,) = requested(defined, instance)
+        assert requested(defined, instance)[0].run_key == asked.run_key
+        keys.append(asked.run_key)
+        captured = Capturer(tables.catalog, store).capture(request, run_id="run")
+        publish(store, tables.catalog, "default.daily", captured)
+        assert not requested(defined, instance)
+        Administrator(tables.catalog, store, "default.daily").reset(Edge("daily", "playback"), who="me", why="test")
+    assert len(set(keys)) == 3
 
 
 def test_a_tick_that_requests_nothing_says_what_it_does_not_know_and_which_run_it_waits_for(
@@ -142,14 +176,17 @@ def test_a_tick_that_requests_nothing_says_what_it_does_not_know_and_which_run_i
     assert answer(defined, instance) == ((), "A run requested earlier for daily isn't finished.")
 
 
-def _publish(tables: Tables, instance: dg.DagsterInstance) -> None:
-    """Leave the table and the cursor of ``by_day`` as a run leaves them that consumed everything."""
-    tables.catalog.client.create_table("media.by_day", SCHEMA, partition_spec=BY_DATE)
-    tables.append(events(range(3)), "media.by_day")
-    source, target = (tables.catalog.load(f"media.{name}", asset="test") for name in ("late", "by_day"))
-    head, published = source.ancestry().head, target.ancestry().head
-    assert head is not None
-    assert published is not None
-    edge = Edge("by_day", "late", key(0))
-    state = EdgeState(edge, source.watermark_at(head, "main"), number=1, target=TargetMark.at(published, target.uuid))
-    CursorStore(instance).set(state)
+def _publish(defined: dg.Definitions, tables: Tables, instance: dg.DagsterInstance) -> None:
+    """What a run of a partition of ``by_day`` leaves that had no row to write."""
+    graph, store = defined.resolve_asset_graph(), CursorStore(instance)
+    metadata = {asset: graph.get(asset).metadata for asset in graph.get_all_asset_keys()}
+    (by_day,) = (each for each in defined.assets or () if isinstance(each, dg.AssetsDefinition) and BY_DAY in each.keys)
+    (consumer,) = consumers_of(by_day, metadata, "default")
+    request = CaptureRequest(
+        "by_day",
+        list(consumer.tracked(graph, instance).values()),
+        target="media.by_day",
+        partitions=RunPartitions((key(0),)),
+    )
+    captured = Capturer(tables.catalog, store).capture(request, run_id="run")
+    publish(store, tables.catalog, "media.by_day", captured)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 import dagster as dg
 import pytest
 
-from dagster_ips.core.edge import Edge
 from dagster_ips.errors import CursorStorageError, IpsError
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
+from dagster_ips.progress.cursor import Cursor
 from tests.support.lake import Lake, events
 from tests.support.pipeline import materialize, pipeline
 
@@ -47,11 +47,11 @@ def test_an_instance_without_working_cursors_is_refused_before_anything_is_captu
         CursorStore(instance).require_working()
 
 
-def test_checking_an_instance_that_stores_cursors_changes_no_edge_state(instance: dg.DagsterInstance) -> None:
+def test_checking_an_instance_that_stores_cursors_changes_no_cursor(instance: dg.DagsterInstance) -> None:
     store = CursorStore(instance)
     store.require_working()
     store.require_working()
-    assert store.get(Edge("daily", "playback")).number == 0
+    assert store.get("daily") == Cursor()
 
 
 def told(error: BaseException) -> str:

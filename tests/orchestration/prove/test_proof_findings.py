@@ -20,7 +20,7 @@ def claim_of_a_table_with_rows(folder: Path, *, commits: int = 1) -> Claim:
     source = Source(folder, "day")
     for _ in range(commits):
         source.append(numbered(1, 2, 3))
-    return Claim("daily", source.lake.load(TABLE, asset="test"), (), (), (), (), ())
+    return Claim("daily", source.lake.load(TABLE, asset="test"), (), (), (), ())
 
 
 def found(folder: Path, *, share: float, compared: int) -> dg.AssetCheckResult:

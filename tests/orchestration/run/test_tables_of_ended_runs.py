@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,11 +10,13 @@ import dagster as dg
 import pytest
 from dagster._core.test_utils import create_run_for_test
 
-from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.retention import Retention
+from dagster_ips.exactly_once.capture.capturer import Capturer
+from dagster_ips.exactly_once.capture.input_to_capture import CaptureRequest
+from dagster_ips.exactly_once.capture.partition_captures import RunPartitions
 from dagster_ips.orchestration.run.runs import RunInputs, Runs
 from dagster_ips.run_view import RunView
-from tests.exactly_once.capture.test_partitions_to_come import BY_DAY, DAYS, PartitionsToCome
+from tests.exactly_once.capture.test_partitions_to_come import BY_DAY, DAYS, TARGET, PartitionsToCome
 
 
 @pytest.fixture
@@ -34,12 +35,12 @@ def test_what_a_partition_has_in_flight_is_kept_only_until_its_run_has_ended(
     lives.begin(made="the day before, too", spec=BY_DAY)
     lives.rows_come([(DAYS[0], "a"), (DAYS[1], "a")])
     first, other = lives.keys_of(lives.consumer)[:2]
-    (left,) = lives.capture([first])
     run_id = create_run_for_test(lives.instance, status=status).run_id
-    lives.store.set(EdgeState(left.capture.edge, in_flight=replace(left.capture, run_id=run_id)))
+    request = CaptureRequest("out", [lives.tracked], target=TARGET, partitions=RunPartitions((first,)))
+    (left,) = Capturer(lives.lake, lives.store).capture(request, run_id=run_id)
     (done,) = lives.capture([other])
     assert lives.publish((done,))
-    lives.commit((done,))
+    lives.commit()
 
     def session() -> Any:  # noqa: ANN401  # never called
         raise AssertionError

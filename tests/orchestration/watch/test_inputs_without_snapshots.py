@@ -22,9 +22,11 @@ from dagster_ips.orchestration.declare.consumers import consumers_of
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.watch import killed_runs
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs, WatchedTables
+from dagster_ips.progress.advance import Standing
 from tests.exactly_once.capture.test_rows_between_looks import PlaysWithTarget
-from tests.exactly_once.capture.test_unknown_partitions import REGIONS, SCHEMA, TARGET
+from tests.exactly_once.capture.test_unknown_partitions import REGIONS, SCHEMA, TABLE, TARGET
 from tests.support.lake_catalog import catalog_resource
+from tests.support.publishing import publish
 
 
 @dg.asset(
@@ -46,10 +48,9 @@ class PlaysWithCorrections(PlaysWithTarget):
     def compute(self, tracked: TrackedInput, *keys: str) -> None:
         empty = TrackedInput("corrections", "media.corrections", slicing=tracked.slicing)
         request = CaptureRequest("out", [empty, tracked], target=TARGET, partitions=RunPartitions(keys))
-        of_corrections, of_plays = Capturer(self.lake, self.store).capture(request, run_id="run")
-        self.publish(of_plays)
-        for each in of_corrections.captures:
-            self.store.set(self.store.get(each.edge).with_committed(each, None))
+        captured = Capturer(self.lake, self.store).capture(request, run_id="run")
+        row = self.lake.client.load_table(TABLE).scan().to_arrow().slice(0, 1)
+        assert publish(self.store, self.lake, TARGET, captured, row) is Standing.MAY_PUBLISH
 
 
 @dataclass(frozen=True)
@@ -97,5 +98,5 @@ def test_what_a_killed_run_has_published_is_reported(watching: Watching, monkeyp
     run = dg.DagsterRun(job_name="job", run_id="run", status=dg.DagsterRunStatus.FAILURE)
     watching.instance.run_storage.add_run(run)
     monkeypatch.setattr(killed_runs, "failed_runs", lambda *_, **__: {"eu": SimpleNamespace(dagster_run=run)})
-    (event,) = killed_runs._unrecorded(watching.watched, watching.graph, watching.instance)
+    (event,) = killed_runs._unrecorded(watching.watched, watching.instance)
     assert (event.asset_key, event.partition) == (out.key, "eu")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -12,17 +13,18 @@ import pytest
 import dagster_ips as ips
 from dagster_ips.core.ancestry import Ancestry, Snapshot
 from dagster_ips.core.backlog import Backlog, backlog
-from dagster_ips.core.capture import EdgeState, TargetMark
-from dagster_ips.core.code_of_rows import Making
+from dagster_ips.core.capture import EdgeState
+from dagster_ips.core.code_of_rows import OlderRows
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark
-from dagster_ips.iceberg import code_stamps
-from dagster_ips.iceberg.code_stamps import makings
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.stamps import attempt_properties
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
-from dagster_ips.orchestration.watch import outside_changes, outside_sensor, pending_checks
-from dagster_ips.orchestration.watch.watched_tables import as_in_target
+from dagster_ips.orchestration.watch import outside_changes, outside_sensor, pending_checks, watched_tables
+from dagster_ips.progress.progress import InputProgress, Progress
+from dagster_ips.progress.table_progress import table_progress
 from tests.support.lake import SCHEMA, events
+from tests.support.publishing import copy_progress, publish_progress
 from tests.support.ticks import told
 from tests.support.without_spark import Tables, manager_of
 
@@ -62,17 +64,20 @@ def _of(
     )
 
 
-def consume(
-    tables: Tables, instance: dg.DagsterInstance, table: str = "playback", target: TargetMark | None = None
-) -> None:
-    """Set the cursor as a run that consumed everything leaves it."""
-    metadata = tables.catalog.load(f"media.{table}", asset="test")
-    head = metadata.ancestry().head
+def consume(tables: Tables, instance: dg.DagsterInstance, target: str = "default.daily") -> None:
+    """What a run of ``daily`` leaves that has consumed everything, and had no row to write."""
+    lake, source = tables.catalog, tables.catalog.load("media.playback", asset="test")
+    head = source.ancestry().head
     assert head is not None
-    committed = metadata.watermark_at(head, "main")
-    store = CursorStore(instance)
-    number = store.get(Edge("daily", table)).number + 1
-    store.set(EdgeState(Edge("daily", table), committed=committed, number=number, target=target))
+    if (found := lake.find(target)) is None:
+        lake.create_namespace(target.split(".", maxsplit=1)[0])
+        lake.client.create_table(target, SCHEMA)
+    known = table_progress(found, asset="daily", storage=lake.storage)
+    number = known.progress.number + 1 if known is not None else 1
+    progress = Progress(number, {"playback": InputProgress(source.watermark_at(head, "main"))})
+    stamp = attempt_properties(f"ips_{number}", "run")
+    publish_progress(lake, target, "daily", progress, stamp=stamp)
+    copy_progress(CursorStore(instance), lake, target, "daily")
 
 
 def snapshot(number: int, **summary: str) -> Snapshot:
@@ -181,10 +186,7 @@ def test_the_pending_check_names_what_others_wrote_to_the_table_before_a_run_is_
     for name in ("playback", "daily"):
         tables.create(name)
         tables.append(events(range(3)), table=f"media.{name}")
-    target = tables.catalog.load("media.daily", asset="test")
-    head = target.ancestry().head
-    assert head is not None
-    consume(tables, instance, target=TargetMark.at(head, target.uuid))
+    consume(tables, instance, target="media.daily")
     (first,), cursor = told(defined, instance, "ips_pending")
     assert (first.passed, first.description) == (True, "everything is consumed")
     tables.append(events([9]), table="media.daily")
@@ -312,12 +314,13 @@ def test_the_history_of_a_table_is_read_for_older_rows_once_and_not_in_each_tick
     tables: Tables, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
+    found = watched_tables.older_rows_of
 
-    def counted(metadata: TableMetadata) -> dict[str | None, Making]:
+    def counted(metadata: TableMetadata, *others: Any, **more: Any) -> OlderRows | None:  # noqa: ANN401  # of several types
         read.append(metadata.table)
-        return makings(metadata)
+        return found(metadata, *others, **more)
 
-    monkeypatch.setattr(code_stamps, "makings", counted)
+    monkeypatch.setattr(watched_tables, "older_rows_of", counted)
     tables.create("playback")
     tables.catalog.create_namespace("default")
     tables.catalog.client.create_table("default.daily", SCHEMA)
@@ -374,50 +377,31 @@ def test_an_asset_whose_table_lost_its_rows_is_pending_though_nothing_changed_up
     tables: Tables, instance: dg.DagsterInstance, how: str
 ) -> None:
     defined = _of(tables, _daily_in("media.daily"))
-    for name in ("playback", "daily"):
-        tables.create(name)
-        tables.append(events(range(3)), f"media.{name}")
-    target = tables.catalog.load("media.daily", asset="test")
-    published = target.ancestry().head
-    assert published is not None
-    if how == "an older version is registered":
-        tables.append(events(range(3)), "media.daily")
-        published = tables.catalog.load("media.daily", asset="test").ancestry().head
-        assert published is not None
-    consume(tables, instance, target=TargetMark.at(published, target.uuid))
+    tables.create("playback")
+    published = []
+    for number in range(2):
+        tables.append(events(range(number, number + 3)))
+        consume(tables, instance, "media.daily")
+        published.append(tables.catalog.load("media.daily", asset="test"))
 
     def requested() -> int:
         return dg.evaluate_automation_conditions(defs=defined, instance=instance).total_requested
 
     assert requested() == 0
     if how == "rolled back":
-        tables.append(events(range(3)), "media.daily")
-        newer = tables.catalog.load("media.daily", asset="test").ancestry().head
-        assert newer is not None
-        consume(tables, instance, target=TargetMark.at(newer, target.uuid))
-        tables.catalog.client.load_table("media.daily").manage_snapshots().rollback_to_snapshot(
-            published.snapshot_id
-        ).commit()
+        first = published[0].head_snapshot_id() or 0
+        tables.catalog.client.load_table("media.daily").manage_snapshots().rollback_to_snapshot(first).commit()
     else:
         tables.catalog.client.drop_table("media.daily")
     if how == "created again":
         tables.create("daily")
     if how == "an older version is registered":
-        tables.catalog.client.register_table("media.daily", target.metadata_location)
+        tables.catalog.client.register_table("media.daily", published[0].metadata_location)
     assert requested() == 1
     (check,), _ = told(defined, instance, "ips_pending")
-    assert check.description.startswith("1 snapshot of playback not consumed: 1 file, 3 rows")
-
-
-def test_a_mark_that_is_newer_than_the_tables_metadata_in_a_tick_is_no_rollback(tables: Tables) -> None:
-    tables.create("daily")
-    tables.append(events(range(3)), "media.daily")
-    before = tables.catalog.load("media.daily", asset="test")
-    tables.append(events(range(3)), "media.daily")
-    after = tables.catalog.load("media.daily", asset="test")
-    (published, *_) = after.ancestry().snapshots
-    consumed = EdgeState(EDGE, Watermark("u", "main", 1, 1, 1000), 1, target=TargetMark.at(published, after.uuid))
-    assert as_in_target(consumed, before) == as_in_target(consumed, after) == consumed
+    some = "1 snapshot of playback not consumed: 1 file, 3 rows"
+    everything = "2 snapshots of playback not consumed: 2 files, 6 rows"
+    assert check.description.startswith(everything if how in {"dropped", "created again"} else some)
 
 
 def _daily_in(table: str) -> dg.AssetsDefinition:

@@ -56,7 +56,7 @@ def test_what_a_run_has_consumed_since_the_tick_began_is_not_pending(
     slow.tables(tick=tick)
     plays.append([{"region": "eu"}])
     plays.compute(TrackedInput("plays", TABLE))
-    backlogs = slow.backlogs(plays.store, tick=tick)
+    backlogs = slow.backlogs(instance, tick=tick)
     assert backlogs is not None
     assert backlogs["plays"].is_empty
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from dagster_ips.cli import backfills
 from dagster_ips.cli.main import main
-from dagster_ips.cli.progress import shown_before_each, shown_while
+from dagster_ips.cli.shown_progress import shown_before_each, shown_while
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedStage
 from dagster_ips.core.backfill_progress import PartState, StageProgress
 from dagster_ips.orchestration.backfill.following import BackfillFollower

@@ -9,20 +9,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from dagster_ips.core.backfill_plan import (
-    BackfillPlan,
-    ConsumedBefore,
-    LaunchedBackfill,
-    PlannedRead,
-    PlannedStage,
-    PlannedTable,
-)
+from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedRead, PlannedStage, PlannedTable
 from dagster_ips.errors import BackfillRecordError
-from dagster_ips.state.codec import file_set_of, watermark_of
 
-BACKFILL_VERSION = 1
-_STAGED_VERSION = 2
-"""For staged backfills, which an older release would take for backfills that are launched live."""
+_VERSION = 1
 _PACKED = "zlib:"
 _LONG = 16_000
 
@@ -33,7 +23,7 @@ def plan_as_json(plan: BackfillPlan) -> dict[str, Any]:
         {**asdict(each), "snapshot_id": None if each.snapshot_id is None else str(each.snapshot_id)}
         for each in plan.tables
     ]
-    return {"version": BACKFILL_VERSION, **asdict(plan), "tables": tables}
+    return {"version": _VERSION, **asdict(plan), "tables": tables}
 
 
 def plan_from_json(value: Any, *, where: str) -> BackfillPlan:  # noqa: ANN401  # what JSON may hold
@@ -43,7 +33,9 @@ def plan_from_json(value: Any, *, where: str) -> BackfillPlan:  # noqa: ANN401  
         BackfillRecordError: it isn't a plan, or a newer version wrote it.
     """
     try:
-        _require_known(int(value["version"]), where)
+        if int(value["version"]) > _VERSION:
+            cause = f"its version is {value['version']}, but {_VERSION} is the newest supported"
+            raise BackfillRecordError(where=where, cause=cause)
         return BackfillPlan(
             id=str(value["id"]),
             made_at_ms=int(value["made_at_ms"]),
@@ -60,9 +52,8 @@ def encode_backfill(backfill: BackfillPlan | LaunchedBackfill) -> str:
     if isinstance(backfill, BackfillPlan):
         value: dict[str, Any] = {"plan": plan_as_json(backfill)}
     else:
-        plan = plan_as_json(backfill.plan) | ({"version": _STAGED_VERSION} if backfill.is_staged else {})
-        value = {"plan": plan, "launched": {**asdict(backfill), "plan": None}}
-    text = json.dumps(value, separators=(",", ":"), default=sorted)
+        value = {"plan": plan_as_json(backfill.plan), "launched": {**asdict(backfill), "plan": None}}
+    text = json.dumps(value, separators=(",", ":"))
     return text if len(text) < _LONG else _PACKED + base64.b85encode(zlib.compress(text.encode())).decode()
 
 
@@ -84,17 +75,10 @@ def decode_backfill(text: str, *, where: str) -> BackfillPlan | LaunchedBackfill
             who=str(launched["who"]),
             launched_at_ms=int(launched["launched_at_ms"]),
             before={table: int(at) for table, at in launched["before"].items()},
-            consumed=tuple(_consumed(each) for each in launched["consumed"]),
-            is_staged=bool(launched.get("is_staged", False)),
+            is_staged=bool(launched["is_staged"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as error:
         raise BackfillRecordError(where=where, cause=f"{type(error).__name__}: {error}") from error
-
-
-def _require_known(version: int, where: str) -> None:
-    if version > _STAGED_VERSION:
-        cause = f"its version is {version}, but {_STAGED_VERSION} is the newest supported"
-        raise BackfillRecordError(where=where, cause=cause)
 
 
 def _stage(value: Mapping[str, Any]) -> PlannedStage:
@@ -106,7 +90,7 @@ def _stage(value: Mapping[str, Any]) -> PlannedStage:
             "partitions": None if partitions is None else tuple(partitions),
             "reads": tuple(PlannedRead(**each) for each in value["reads"]),
             "unknown": tuple(value["unknown"]),
-            "code_changes": tuple(value.get("code_changes", ())),
+            "code_changes": tuple(value["code_changes"]),
         }
     )
 
@@ -114,15 +98,3 @@ def _stage(value: Mapping[str, Any]) -> PlannedStage:
 def _table(value: Mapping[str, Any]) -> PlannedTable:
     at = value["snapshot_id"]
     return PlannedTable(**{**value, "snapshot_id": None if at is None else int(at)})
-
-
-def _consumed(value: Mapping[str, Any]) -> ConsumedBefore:
-    partitions = value["partitions"]
-    return ConsumedBefore(
-        str(value["upstream"]),
-        watermark_of(value["up_to"]),
-        None if partitions is None else tuple(partitions),
-        frozenset(value["left_out"]),
-        value.get("division"),
-        file_set_of(value.get("file_set")),
-    )

@@ -1,1 +1,0 @@
-"""The cursor: how an edge's state is stored, and where."""
