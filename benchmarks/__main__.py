@@ -1,7 +1,8 @@
 """Runs all benchmarks one after the other and writes their results to the docs: ``python -m benchmarks``.
 
 With ``--full``, it measures all sizes. A benchmark fails if what it measures differs from another computation's result.
-The others still run, and the names of those that failed are printed at the end.
+The others still run, and the names of those that failed are printed at the end. With ``--against COMMIT``, each is
+compared with that commit's instead, side by side, and nothing is written to the docs.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.against import compare
 from benchmarks.report import DOCS, said
 
 OTHER = Path(".local")
@@ -63,11 +65,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="all of them, and the large sizes: four hours")
     parser.add_argument("--only", nargs="+", default=(), help="modules, as capture or ticks")
+    parser.add_argument("--against", metavar="COMMIT", help="compare with the benchmarks of that commit, given --only")
     given = parser.parse_args()
     failed, began = [], time.monotonic()
     known = benchmarks(full=given.full)
     if unknown := set(given.only) - {each.module for each in benchmarks(full=True)}:
         parser.error(f"there is no {', '.join(sorted(unknown))}")
+    if given.against:
+        print(compare(given.only or ("fixed_cost", "ticks"), given.against))
+        return 0
     chosen = {each.module: each for each in benchmarks(full=True) + known}
     for each in [chosen[name] for name in given.only] or known:
         started = time.monotonic()
