@@ -57,7 +57,7 @@ FULL_CASES = (Case(1_000, 1), Case(1_000, 10))
 
 @dataclass(frozen=True)
 class Figures:
-    """The seconds of three ticks, and bytes: of the edges, in tables and Dagster's database, and of sensors' cursors."""
+    """The seconds of three ticks, and bytes: of the edges in tables and Dagster's database, and of sensors' cursors."""
 
     first: float
     idle: float
