@@ -11,6 +11,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from dagster_ips.core.aggregates import WEIGHT
+from dagster_ips.core.ancestry import MAIN
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.change_set import ChangeSet
 from dagster_ips.core.misread_columns import MisreadColumns
@@ -19,7 +20,6 @@ from dagster_ips.core.ranges import Bound, ChangeRange, Predicate, Told, equals,
 from dagster_ips.errors import DeclarationError, UnorderedColumnError
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.icdc_parameters import parameters
-from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.exactly_once.publish.input_change import Frame, TakenFrame
 from dagster_ips.iceberg.affected_partitions import AffectedPartitions, affected_partitions, files_within
 from dagster_ips.iceberg.column_ranges import (

@@ -47,9 +47,9 @@ from dagster_ips.orchestration.run.known_consumers import (
 from dagster_ips.orchestration.watch.failed_runs import failed_runs
 from dagster_ips.orchestration.watch.run_at_work import RunsAtWork, run_at_work
 from dagster_ips.orchestration.watch.watched_tables import partitions_with_rows_in
-from dagster_ips.progress.cursor import known_progress
+from dagster_ips.progress.cursor import progress_of
 from dagster_ips.progress.made_rows import older_rows_of
-from dagster_ips.progress.table_progress import TableProgress, table_progress
+from dagster_ips.progress.table_progress import TableProgress
 
 # What is wrong with one table alone: commands that show several report it and show the others.
 UNREADABLE = (MetadataUnreadableError, UnsupportedTableError)
@@ -135,11 +135,10 @@ class Workplace:
         Raises:
             IpsError: that is unknown.
         """
-        # The cursor first: a run that publishes in between makes its copy count for nothing.
         name, cursor = known.consumer.name, self.store.get(known.consumer.name)
         lake = self._lake(known)
         target = lake.find(known.consumer.table)
-        return known_progress(table_progress(target, asset=name, storage=lake.storage), cursor, target)
+        return progress_of(target, cursor, asset=name, storage=lake.storage)
 
     def partitions(self, known: KnownConsumer) -> list[str] | None:
         """The consumer's partitions, in their order; None if it isn't partitioned."""

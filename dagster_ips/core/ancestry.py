@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import overload
 
+MAIN = "main"
+"""The branch that readers see who name none."""
 _TAKEN = (
     *("deleted-data-files", "deleted-records", "added-delete-files", "removed-delete-files"),
     *("added-position-deletes", "added-equality-deletes"),

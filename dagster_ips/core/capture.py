@@ -39,11 +39,6 @@ class Capture:
     """The target's last publication when the capture began."""
 
     @property
-    def is_of_job(self) -> bool:
-        """Whether it was taken for a job that Dagster doesn't run, whose state is unknown until it reports."""
-        return ":" in self.run_id
-
-    @property
     def is_of_new_partition(self) -> bool:
         """Whether it computes a partition for the first time, in a run that continues others."""
         is_first = self.edge.partition is not None and self.from_exclusive is None

@@ -23,8 +23,8 @@ from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.exactly_once.inspect.edge_status import Inspector, Pending
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.ref_commits import commit_refs, pinning
-from dagster_ips.progress.cursor import Copy, Cursor, Cursors, Request, RequestKind, known_progress, state_of
-from dagster_ips.progress.table_progress import PIN, TableProgress, mark_of, table_progress
+from dagster_ips.progress.cursor import Copy, Cursor, Cursors, Request, RequestKind, progress_of, state_of
+from dagster_ips.progress.table_progress import PIN, TableProgress, mark_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +160,8 @@ class Administrator:
         return request
 
     def _known(self, consumer: str) -> TableProgress | None:
-        target = self.catalog.find(self.target)
-        return known_progress(
-            table_progress(target, asset=consumer, storage=self.catalog.storage), self.store.get(consumer), target
-        )
+        cursor, target = self.store.get(consumer), self.catalog.find(self.target)
+        return progress_of(target, cursor, asset=consumer, storage=self.catalog.storage)
 
     def _state(self, edge: Edge) -> EdgeState:
         return state_of(edge, self._known(edge.consumer), self.store.get(edge.consumer))

@@ -20,13 +20,12 @@ from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException
 
-from dagster_ips.core.ancestry import Ancestry
+from dagster_ips.core.ancestry import MAIN, Ancestry
 from dagster_ips.errors import PublishError, RefMovedError
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 
-MAIN = "main"
 _MOST_ATTEMPTS = 50
 _PAUSE_SECONDS = 0.05
 _V2 = 2

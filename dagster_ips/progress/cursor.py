@@ -15,8 +15,9 @@ from dagster_ips.core.capture import Capture, EdgeState, TargetMark
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.watermark import Watermark, is_certainly_before
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.iceberg.storage import Storage
 from dagster_ips.progress.progress import Progress
-from dagster_ips.progress.table_progress import NO_SNAPSHOT, TableProgress
+from dagster_ips.progress.table_progress import NO_SNAPSHOT, TableProgress, table_progress
 
 _KEPT_REQUESTS = 5
 
@@ -165,6 +166,17 @@ class ReadOnlyCursors:
 
     def set_job(self, asset: str, job: Job | None) -> None:
         """Nothing is stored."""
+
+
+def progress_of(target: TableMetadata | None, cursor: Cursor, *, asset: str, storage: Storage) -> TableProgress | None:
+    """What ``target`` contains; None if it was never published. Read the ``cursor`` before ``target``.
+
+    Then a run that publishes in between makes the cursor's copy count for nothing.
+
+    Raises:
+        TargetChangedError, UnknownPublicationError, StateVersionError, StateUnreadableError: see ``table_progress``.
+    """
+    return known_progress(table_progress(target, asset=asset, storage=storage), cursor, target)
 
 
 def known_progress(found: TableProgress | None, cursor: Cursor, target: TableMetadata | None) -> TableProgress | None:

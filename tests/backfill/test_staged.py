@@ -24,6 +24,15 @@ def refs(stages: ThreeStages) -> dict[str, set[str]]:
     return {table: set(stages.lake.catalog.load(table, asset="test").raw["refs"]) for table in stages.TABLES}
 
 
+def check_that_it_follows_and_can_be_reverted(stages: ThreeStages, plan: str) -> None:
+    stages.arrive(*events([100, 101], day=2), *events([102], day=9))
+    assert stages.rows() == stages.right(bug=False)
+    stages.deploy(bug=True)
+    assert "Reverted" in stages.says("revert", plan, "--yes")
+    stages.follow()
+    assert stages.rows() == stages.right(bug=True)
+
+
 def heads(stages: ThreeStages) -> dict[str, int | None]:
     return {table: stages.lake.catalog.load(table, asset="test").head_snapshot_id() for table in stages.TABLES}
 
@@ -87,12 +96,7 @@ def test_a_fix_is_staged_compared_published_and_reverted(stages: ThreeStages, mo
     assert versions(stages) == [str(each.snapshot_id) for each in published if each]
     assert "It is fully published." in stages.says("status", plan)
 
-    stages.arrive(*events([100, 101], day=2), *events([102], day=9))
-    assert stages.rows() == stages.right(bug=False)
-    stages.deploy(bug=True)
-    assert "Reverted" in stages.says("revert", plan, "--yes")
-    stages.follow()
-    assert stages.rows() == stages.right(bug=True)
+    check_that_it_follows_and_can_be_reverted(stages, plan)
 
 
 @pytest.mark.slow
@@ -147,13 +151,7 @@ def test_stages_of_own_statements_are_staged_compared_published_and_reverted(sta
     assert stages.follow() == []
     tags = {PIN, f"ips-backfill-{plan}", f"ips-backfill-{plan}-progress"}
     assert all(refs(stages)[table] <= {"main", *tags} for table in stages.TABLES)
-    stages.arrive(*events([100, 101], day=2), *events([102], day=9))
-    assert stages.rows() == stages.right(bug=False)
-
-    stages.deploy(bug=True)
-    assert "Reverted" in stages.says("revert", plan, "--yes")
-    stages.follow()
-    assert stages.rows() == stages.right(bug=True)
+    check_that_it_follows_and_can_be_reverted(stages, plan)
 
 
 @pytest.mark.slow

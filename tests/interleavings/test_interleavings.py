@@ -11,12 +11,12 @@ import pytest
 
 from dagster_ips.core.ownership import ForeignWrites
 from dagster_ips.errors import MetadataUnreadableError
-from dagster_ips.exactly_once.capture import capturer
 from dagster_ips.exactly_once.capture.capturer import Capturer
 from dagster_ips.exactly_once.publish import publisher
 from dagster_ips.exactly_once.publish.publisher import Publisher
 from dagster_ips.exactly_once.target_table import target_ownership
 from dagster_ips.iceberg.ref_commits import RefCommit, publication
+from dagster_ips.progress import cursor as cursor_module
 from dagster_ips.progress.advance import Advance, Standing
 from dagster_ips.progress.table_progress import PIN
 from tests.interleavings import life as lives
@@ -73,7 +73,7 @@ def _any_copy_counts(patch: pytest.MonkeyPatch) -> None:
     def copied(found: Any, cursor: Any, target: Any) -> Any:  # noqa: ANN401, ARG001  # as in the function
         return replace(found, progress=cursor.copy.progress) if found is not None and cursor.copy else found
 
-    for module in (capturer, publisher, lives):
+    for module in (cursor_module, lives):
         patch.setattr(module, "known_progress", copied)
 
 

@@ -65,9 +65,9 @@ from dagster_ips.iceberg.icdc import icdc_names
 from dagster_ips.iceberg.icdc.icdc_dropping import drop_icdc_table
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.progress.advance import Advance, InputAdvance
-from dagster_ips.progress.cursor import Copy, Cursor, Cursors, known_progress, state_of
+from dagster_ips.progress.cursor import Copy, Cursor, Cursors, progress_of, state_of
 from dagster_ips.progress.progress import InputProgress, Progress
-from dagster_ips.progress.table_progress import TableProgress, table_progress
+from dagster_ips.progress.table_progress import TableProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +154,7 @@ class Capturer:
     def _known(self, request: CaptureRequest, cursor: Cursor, target: TableMetadata | None) -> TableProgress | None:
         """What the target contains; None if that is unknown to a run that recomputes everything."""
         try:
-            return known_progress(
-                table_progress(target, asset=request.consumer, storage=self.catalog.storage), cursor, target
-            )
+            return progress_of(target, cursor, asset=request.consumer, storage=self.catalog.storage)
         except (TargetChangedError, UnknownPublicationError, StateUnreadableError):
             if request.asked_for is not Mode.FULL and not cursor.asks_to_reset:
                 raise

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.ancestry import MAIN, Snapshot
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.interval import Interval
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.file_keys import FileKeys, FoundKeys
-from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput, files_in, readable_interval
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput, files_in, readable_interval
 from dagster_ips.iceberg.change_reader import live_files
 from dagster_ips.iceberg.file_spans import column_kinds
 from dagster_ips.iceberg.metadata import TableMetadata

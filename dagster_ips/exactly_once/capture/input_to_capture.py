@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from dagster_ips.core.capture import EdgeState, Mode
 from dagster_ips.core.code_of_rows import UNDECLARED, Maker
@@ -47,10 +47,6 @@ class InputToCapture:
     source: TableMetadata
     states: tuple[EdgeState, ...]
     looked: PartitionedInput | None
-
-    def with_states(self, change: Callable[[EdgeState], EdgeState]) -> InputToCapture:
-        """A copy in which each edge's state is replaced by ``change`` of it."""
-        return replace(self, states=tuple(map(change, self.states)))
 
 
 @dataclass(frozen=True, slots=True)

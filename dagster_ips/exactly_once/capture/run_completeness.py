@@ -6,11 +6,11 @@ import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dagster_ips.core.ancestry import MAIN
 from dagster_ips.core.file_set import consumed_after
 from dagster_ips.core.valid_through import ALWAYS, EventTime, least
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
-from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.iceberg.event_time import valid_through_at
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.ancestry import MAIN, Ancestry, Snapshot
 from dagster_ips.core.capture import EdgeState
 from dagster_ips.core.history_place import Everywhere, Start
 from dagster_ips.core.interval import Break, Interval, interval_since
@@ -33,8 +33,6 @@ from dagster_ips.iceberg.change_reader import (
 )
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
-
-MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+from dagster_ips.core.ancestry import MAIN
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.expiry_limit import Need
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.interval_tables import NOBODY
-from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.icdc.icdc_dropping import icdc_origins
 from dagster_ips.iceberg.metadata import TableMetadata

@@ -26,9 +26,8 @@ from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import ChangedFiles, live_files
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import computed_in, has_attempt, is_of_same_attempt
-from dagster_ips.progress.cursor import Cursors, known_progress
+from dagster_ips.progress.cursor import Cursors, progress_of
 from dagster_ips.progress.progress import InputProgress
-from dagster_ips.progress.table_progress import table_progress
 from dagster_ips.spark.comparison import FilesAt
 
 _SHOWN = 5
@@ -133,7 +132,7 @@ class Prover:
                 problem = f"its table {table} is gone or empty, although runs have published to it"
                 raise UnprovableError(consumer=consumer, problem=problem, remedy="Its next run recomputes it.")
             return None
-        known = known_progress(table_progress(target, asset=consumer, storage=self.catalog.storage), cursor, target)
+        known = progress_of(target, cursor, asset=consumer, storage=self.catalog.storage)
         return Claim(
             consumer=consumer,
             target=target,

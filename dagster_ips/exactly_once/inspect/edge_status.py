@@ -33,8 +33,7 @@ from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.change_reader import live_files
 from dagster_ips.iceberg.icdc.icdc_dropping import names_by_number, tables_named
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.progress.cursor import Cursor, Cursors, Request, known_progress, state_of
-from dagster_ips.progress.table_progress import table_progress
+from dagster_ips.progress.cursor import Cursor, Cursors, Request, progress_of, state_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +101,7 @@ class Inspector:
             cursor = self.store.get(consumer)
             if isinstance(found, IpsError):
                 raise found
-            known = known_progress(
-                table_progress(metadata, asset=consumer, storage=self.catalog.storage), cursor, metadata
-            )
+            known = progress_of(metadata, cursor, asset=consumer, storage=self.catalog.storage)
             state = state_of(edge, known, cursor)
             consumed = state.committed.snapshot_id if state.committed else None
             source = self.catalog.load(tracked.table, asset=consumer, consumed_snapshot_id=consumed)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.ancestry import MAIN, Snapshot
 from dagster_ips.core.capture import Capture, Mode, TargetMark
 from dagster_ips.core.log_lines import Event, LogLine, Tell, tell_nobody
 from dagster_ips.core.ownership import ACCEPTED, ASSET, Consent
@@ -36,15 +36,15 @@ from dagster_ips.exactly_once.target_table.target_ownership import (
 )
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
-from dagster_ips.iceberg.ref_commits import MAIN, branching, commit_refs, publication
+from dagster_ips.iceberg.ref_commits import branching, commit_refs, publication
 from dagster_ips.iceberg.stamps import attempt_properties, computed_properties, is_of_attempt
 from dagster_ips.progress.advance import Advance, Standing
-from dagster_ips.progress.cursor import Copy, Cursors, known_progress
+from dagster_ips.progress.cursor import Copy, Cursors, progress_of
 from dagster_ips.progress.lookups import LookedUp, lookups_after
 from dagster_ips.progress.made_rows import MadeBy, made_after
 from dagster_ips.progress.progress import Progress
 from dagster_ips.progress.progress_text import progress_text
-from dagster_ips.progress.table_progress import PIN, PROGRESS, TableProgress, newest_progress, table_progress
+from dagster_ips.progress.table_progress import PIN, PROGRESS, TableProgress, newest_progress
 from dagster_ips.spark.branches import Branch, branch_of_run, is_conflict, stamped
 from dagster_ips.spark.targets import set_properties
 from dagster_ips.spark.writes.append import append_rows
@@ -139,9 +139,8 @@ class Publisher:
                 # The error may have come after main had moved: only its own history shows that.
                 if not _own_snapshots(after, branch):
                     self.drop_branch(branch)
-                    moved = is_conflict(error) or isinstance(error, RefMovedError)
-                    moved = moved or after.head_snapshot_id() != before.head_snapshot_id()
-                    if not moved or (isinstance(error, IpsError) and not isinstance(error, RefMovedError)):
+                    has_moved = is_conflict(error) or after.head_snapshot_id() != before.head_snapshot_id()
+                    if not isinstance(error, RefMovedError) and (isinstance(error, IpsError) or not has_moved):
                         raise
                     if attempt == _MOST_ATTEMPTS:
                         raise _moved_each_time(branch) from error
@@ -165,9 +164,7 @@ class Publisher:
             TargetChangedError, UnknownPublicationError, StateUnreadableError: see ``table_progress``.
         """
         try:
-            return known_progress(
-                table_progress(target, asset=asset, storage=self.catalog.storage), self.store.get(asset), target
-            )
+            return progress_of(target, self.store.get(asset), asset=asset, storage=self.catalog.storage)
         except IpsError:
             if self.advance.mode is not Mode.FULL:
                 raise

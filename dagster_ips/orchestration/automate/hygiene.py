@@ -27,8 +27,8 @@ from dagster_ips.orchestration.run.io_manager import IcdcIOManager
 from dagster_ips.orchestration.run.leftover_branches import drop_leftover_branches
 from dagster_ips.orchestration.watch.run_at_work import RunsAtWork, run_at_work
 from dagster_ips.orchestration.watch.watched_tables import WatchedInputs
-from dagster_ips.progress.cursor import known_progress
-from dagster_ips.progress.table_progress import progress_before, table_progress
+from dagster_ips.progress.cursor import progress_of
+from dagster_ips.progress.table_progress import progress_before
 from dagster_ips.spark.branches import branch_of_run
 from dagster_ips.spark.maintenance import compact, expire_snapshots
 
@@ -221,7 +221,7 @@ def _needs_of_consumer(
     try:
         lake = each.watched.catalog.open()
         target = lake.find(each.consumer.table)
-        found = known_progress(table_progress(target, asset=each.name, storage=lake.storage), cursor, target)
+        found = progress_of(target, cursor, asset=each.name, storage=lake.storage)
     except IpsError:
         yield from needs_of(edge, copied, source)
         return

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from dagster_ips.core.ancestry import MAIN
 from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.errors import StateUnreadableError, TargetChangedError, UnknownConsumerError, UnknownPublicationError
-from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.catalog import LakeCatalog
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -20,8 +21,8 @@ from dagster_ips.orchestration.declare.partition_mappings import SameKeys, parti
 from dagster_ips.orchestration.declare.run_numbers import PUBLISHED
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.run.known_consumers import KnownConsumer, KnownTable
-from dagster_ips.progress.cursor import known_progress
-from dagster_ips.progress.table_progress import TableProgress, table_progress
+from dagster_ips.progress.cursor import progress_of
+from dagster_ips.progress.table_progress import TableProgress
 
 if TYPE_CHECKING:
     from dagster_ips.spark.session import SparkSession
@@ -92,11 +93,11 @@ class AssetLineage:
         Raises:
             IpsError: metadata files or the cursor can't be read.
         """
+        cursor = self.store.get(asset)
         try:
-            found = table_progress(target, asset=asset, storage=self.lake(asset).storage)
+            return progress_of(target, cursor, asset=asset, storage=self.lake(asset).storage)
         except (TargetChangedError, UnknownPublicationError, StateUnreadableError):
             return None
-        return known_progress(found, self.store.get(asset), target)
 
     def inputs(self, asset: str) -> dict[str, TrackedInput]:
         """The asset's incremental inputs, by name, with their slicing; empty if it has none.

@@ -9,6 +9,7 @@ from math import ceil
 import dagster as dg
 
 from dagster_ips._compat import knowing_partitions, new_backfill_id
+from dagster_ips.core.ancestry import MAIN
 from dagster_ips.core.backfill_plan import BackfillPlan, PlannedRead, PlannedStage, PlannedTable
 from dagster_ips.core.change_set import DataFile
 from dagster_ips.core.partition_keys import Slicing
@@ -18,7 +19,7 @@ from dagster_ips.errors.remedies import full_run
 from dagster_ips.exactly_once.capture.changed_keys import keys_there
 from dagster_ips.exactly_once.capture.file_keys import FileKeys
 from dagster_ips.exactly_once.capture.partition_captures import live_in_partitions
-from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.change_reader import live_files
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import dagster as dg
 from dagster import DagsterInstance
 
+from dagster_ips.core.ancestry import MAIN
 from dagster_ips.core.code_of_rows import FROM_A_START, UNDECLARED, Maker
 from dagster_ips.core.edge import Edge
 from dagster_ips.core.history_place import Everywhere
@@ -19,7 +20,7 @@ from dagster_ips.core.partition_keys import Slicing
 from dagster_ips.core.policy import OnRemoved, OnUnmapped
 from dagster_ips.core.write_mode import Append, ByQuery, Combine, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
-from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.orchestration.declare.asset_keys import as_declared
 from dagster_ips.orchestration.declare.declarations import (
     INCREMENTAL,

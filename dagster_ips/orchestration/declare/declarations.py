@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 import dagster as dg
 
 from dagster_ips.core.aggregates import HIDDEN, WEIGHT, parse_aggregate
+from dagster_ips.core.ancestry import MAIN
 from dagster_ips.core.history_place import Everywhere, Start, parse_start
 from dagster_ips.core.limits import Limits
 from dagster_ips.core.policy import InputPolicies, OnExpired, OnRemoved, OnRollback, OnUnmapped
@@ -23,7 +24,6 @@ from dagster_ips.core.table_name import name_of, parts_of
 from dagster_ips.core.valid_through import EventTime
 from dagster_ips.core.write_mode import Append, ByQuery, Combine, Merge, OverwritePartitions, Replace, WriteMode
 from dagster_ips.errors import DeclarationError
-from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.orchestration.declare.argument_types import is_whole_number, require_duration, require_text
 from dagster_ips.orchestration.declare.asset_keys import AssetName, asset_key_of
 from dagster_ips.spark.targets import TableDescription

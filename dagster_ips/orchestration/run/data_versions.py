@@ -14,9 +14,8 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_ips._compat import set_input_data_version, set_input_event
-from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.ancestry import MAIN, Ancestry, Snapshot
 from dagster_ips.errors import IpsError
-from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.exactly_once.publish.publisher import Publication
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.stamps import computed_in, is_of_same_attempt

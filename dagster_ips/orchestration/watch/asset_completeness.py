@@ -10,10 +10,11 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterInstance
 
+from dagster_ips.core.ancestry import MAIN
 from dagster_ips.core.backlog import is_pending
 from dagster_ips.core.valid_through import EventTime, least
 from dagster_ips.exactly_once.capture.run_completeness import Completion, time_at
-from dagster_ips.exactly_once.capture.tracked_input import MAIN, TrackedInput
+from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage
 from dagster_ips.orchestration.declare.consumers import Consumer

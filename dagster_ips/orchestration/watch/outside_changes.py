@@ -11,11 +11,10 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_ips._compat import data_versions_of_partitions, knowing_partitions
-from dagster_ips.core.ancestry import Ancestry, Snapshot
+from dagster_ips.core.ancestry import MAIN, Ancestry, Snapshot
 from dagster_ips.core.packed_text import packed, unpacked
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture.changed_keys import keys_changed, keys_there
-from dagster_ips.exactly_once.capture.tracked_input import MAIN
 from dagster_ips.exactly_once.effects import Effect, effect
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.iceberg.storage import Storage

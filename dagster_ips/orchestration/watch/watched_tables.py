@@ -37,9 +37,9 @@ from dagster_ips.orchestration.declare.partition_definitions import partition_ke
 from dagster_ips.orchestration.declare.partition_mappings import SameKeys, partition_expression
 from dagster_ips.orchestration.platform.cursor_store import CursorStore
 from dagster_ips.orchestration.platform.resources import IcebergCatalog
-from dagster_ips.progress.cursor import Copy, Cursor, known_progress, state_of
+from dagster_ips.progress.cursor import Copy, Cursor, progress_of, state_of
 from dagster_ips.progress.made_rows import older_rows_of
-from dagster_ips.progress.table_progress import TableProgress, table_progress
+from dagster_ips.progress.table_progress import TableProgress
 
 _DAY_MS = 86_400_000
 _Found = TypeVar("_Found")
@@ -157,10 +157,9 @@ class WatchedInputs:
             # A run has published since the tick began.
             target = self.watched.catalog.open_for_ticks().find(target.table) or target
         try:
-            found = table_progress(target, asset=self.name, storage=self.watched.storage(tick=tick))
+            return progress_of(target, cursor, asset=self.name, storage=self.watched.storage(tick=tick))
         except (TargetChangedError, UnknownPublicationError, StateUnreadableError):
             return None
-        return known_progress(found, cursor, target)
 
     def state(self, tracked: TrackedInput, instance: DagsterInstance, *, tick: dt.datetime) -> EdgeState:
         """How far a consumer without partitions has consumed an input."""

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 
 from dagster_ips.core.capture import Mode
 from dagster_ips.core.ownership import ASSET
-from dagster_ips.errors import CatalogUnreachableError, TargetChangedError, UnknownPublicationError
+from dagster_ips.errors import CatalogUnreachableError, IpsError, TargetChangedError, UnknownPublicationError
 from dagster_ips.exactly_once.administration import Administrator
 from dagster_ips.exactly_once.capture.captured_input import CapturedInput
 from dagster_ips.exactly_once.capture.tracked_input import TrackedInput
@@ -184,6 +184,15 @@ def test_a_target_that_was_rolled_back_goes_on_from_what_it_holds(source: Source
     assert source.scan(TARGET) == source.expected(numbered(1, 2, 3, 4))
 
 
+def check_refused(source: Source, error: type[IpsError]) -> None:
+    """The next capture is refused with advice, stores nothing, and ``status`` says the same."""
+    before = source.store.get(EDGE.consumer)
+    with pytest.raises(error, match="dagster_ips/mode=full") as raised:
+        source.capture()
+    assert source.store.get(EDGE.consumer) == before
+    assert (status(source).problem, status(source).pending) == (str(raised.value), None)
+
+
 def test_a_run_that_found_nothing_to_write_before_a_rollback_does_not_count_after_it(source: Source) -> None:
     roll_back(source, to=0)
     assert holds(source, source.capture(), 2)
@@ -200,11 +209,7 @@ def test_a_target_that_lacks_all_that_is_known_is_refused_and_a_full_run_or_a_re
         source.append(numbered(number))
         publish(source, source.capture())
     how(source)
-    before = source.store.get(EDGE.consumer)
-    with pytest.raises(TargetChangedError, match="dagster_ips/mode=full") as raised:
-        source.capture()
-    assert source.store.get(EDGE.consumer) == before
-    assert (status(source).problem, status(source).pending) == (str(raised.value), None)
+    check_refused(source, TargetChangedError)
     full = source.capture(asked_for=Mode.FULL)
     assert holds(source, full, 1, 2)
     publish(source, full)
@@ -235,11 +240,7 @@ def test_an_unknown_publication_is_reported_everywhere_and_the_advice_works(sour
     source.append(numbered(3))
     source.publish(source.capture())
     lose_publication(source)
-    before = source.store.get(EDGE.consumer)
-    with pytest.raises(UnknownPublicationError, match="dagster_ips/mode=full") as raised:
-        source.capture()
-    assert source.store.get(EDGE.consumer) == before
-    assert (status(source).problem, status(source).pending) == (str(raised.value), None)
+    check_refused(source, UnknownPublicationError)
     full = source.capture(asked_for=Mode.FULL)
     publish(source, full)
     source.append(numbered(4))
