@@ -13,9 +13,11 @@ from pyspark.sql import DataFrame
 
 import dagster_ips as ips
 from dagster_ips.errors import IpsError
+from dagster_ips.orchestration.watch.pending_checks import PENDING_SENSOR
 from tests.cli.conftest import Terminal
 from tests.support.lake import events
 from tests.support.pipeline import expected_agg, expected_daily, materialize, pipeline
+from tests.support.ticks import tick
 
 
 def test_status_shows_what_is_consumed_and_what_is_pending(terminal: Terminal) -> None:
@@ -127,6 +129,26 @@ def test_after_a_rewind_changes_are_read_again_and_rows_that_are_gone_since_are_
     materialize(definitions, instance, "agg")
     assert lake.rows("media.agg") == expected_agg(rows + staying)
     assert terminal.status("agg")[0]["pending"]["files"] == 0
+
+
+def test_the_check_and_the_doctor_accept_what_a_rewind_accepts(terminal: Terminal) -> None:
+    lake, instance, definitions = terminal.lake, terminal.instance, terminal.definitions
+
+    def said() -> str:
+        found = tick(definitions, instance, PENDING_SENSOR).asset_events
+        (check,) = [each for each in found if each.asset_key == dg.AssetKey("agg")]
+        assert isinstance(check, dg.AssetCheckEvaluation)
+        return f"{check.description}\n{terminal.run('doctor').output}"
+
+    lake.create_playback(events(range(6)))
+    materialize(definitions, instance, "daily", "agg")
+    first = lake.catalog.load("media.daily", asset="test").head_snapshot_id()
+    lake.append(events([100], day=5))
+    materialize(definitions, instance, "daily", "agg")
+    lake.sql("UPDATE lake.media.agg SET plays = 99")
+    assert said().count("Someone other than agg") == 2
+    terminal.says("rewind", "agg", "--to", str(first), "--why", "a bad update", "--yes")
+    assert "Someone other" not in said()
 
 
 @pytest.mark.slow

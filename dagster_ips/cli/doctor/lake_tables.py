@@ -16,18 +16,12 @@ from dagster_ips.cli.doctor.finding import Finding, Severity
 from dagster_ips.cli.pending_changes import waiting_partitions
 from dagster_ips.core.backfill_plan import backfill_of_branch, before_tag
 from dagster_ips.core.edge import Edge
-from dagster_ips.core.ownership import Consent
 from dagster_ips.core.ranges import quoted
 from dagster_ips.core.size_text import listed
 from dagster_ips.core.time_text import age
 from dagster_ips.errors import CatalogUnreachableError, IpsError, NoRegisterError, UnknownTableError
-from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus
+from dagster_ips.exactly_once.inspect.edge_status import EdgeStatus, require_continuable
 from dagster_ips.exactly_once.inspect.storage_probe import try_branches, try_storage
-from dagster_ips.exactly_once.target_table.target_ownership import (
-    require_known_writes,
-    require_own,
-    require_same_columns,
-)
 from dagster_ips.iceberg.icdc import icdc_names
 from dagster_ips.iceberg.icdc.icdc_dropping import icdc_tables
 from dagster_ips.iceberg.metadata import TableMetadata
@@ -173,9 +167,7 @@ def _owned(workplace: Workplace, known: KnownConsumer) -> Iterator[Finding]:
     name, progress = known.consumer.name, workplace.progress(known)
     target = known.manager.catalog.open().find(known.consumer.table)
     if target is not None:
-        require_own(target, name, Consent())
-        require_known_writes(target, name, progress)
-        require_same_columns(target, name, progress)
+        require_continuable(target, name, progress, workplace.store.get(name))
     yield from ()
 
 

@@ -34,6 +34,7 @@ from dagster_ips.iceberg.change_reader import live_files
 from dagster_ips.iceberg.icdc.icdc_dropping import names_by_number, tables_named
 from dagster_ips.iceberg.metadata import TableMetadata
 from dagster_ips.progress.cursor import Cursor, Cursors, Request, progress_of, state_of
+from dagster_ips.progress.table_progress import TableProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,20 @@ class Pending:
     def oldest_ms(self) -> int | None:
         """When the oldest pending change was committed; None if none is. Snapshots without changes don't count."""
         return next((each.timestamp_ms for each in self.waiting if not each.changes_no_file), None)
+
+
+def require_continuable(target: TableMetadata, consumer: str, known: TableProgress | None, cursor: Cursor) -> None:
+    """Fail if the consumer's next run wouldn't go on with its table, as far as that shows without its inputs.
+
+    What a job outside of Dagster has written is known only once it has reported.
+
+    Raises:
+        TargetOfAnotherError, ForeignWriteError, TargetColumnsChangedError: why it wouldn't.
+    """
+    require_own(target, consumer, Consent())
+    if cursor.job is None:
+        require_known_writes(target, consumer, known, accept=cursor.accepts(known))
+        require_same_columns(target, consumer, known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +122,7 @@ class Inspector:
             source = self.catalog.load(tracked.table, asset=consumer, consumed_snapshot_id=consumed)
             require_ref_and_columns(tracked, source, consumer)
             if metadata is not None:
-                require_own(metadata, consumer, Consent())
-                if cursor.job is None:
-                    require_known_writes(metadata, consumer, known, accept=cursor.accepts(known))
-                    require_same_columns(metadata, consumer, known)
+                require_continuable(metadata, consumer, known, cursor)
             # Of the other inputs, only those matter that are declared; each has its own row.
             inputs = known.progress.inputs if known is not None else {}
             pending = self.pending(begun_at_start(state, source, tracked, known, [*inputs]), source, tracked)

@@ -263,8 +263,9 @@ class WatchedInputs:
             IpsError: the table can't be read.
         """
         target = self.watched.table(self.consumer.table, tick=tick)
-        if target is not None and self.watched.cursors(instance, tick=tick)[self.name].job is None:
-            require_known_writes(target, self.name, self.known(instance, tick=tick))
+        cursor, known = self.watched.cursors(instance, tick=tick)[self.name], self.known(instance, tick=tick)
+        if target is not None and cursor.job is None:
+            require_known_writes(target, self.name, known, accept=cursor.accepts(known))
 
     def unreached(
         self,
