@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from dagster_ips.core.backfill_plan import BackfillPlan, LaunchedBackfill, PlannedRead, PlannedStage, PlannedTable
+from dagster_ips.core.packed_text import packed, unpacked
 from dagster_ips.errors import BackfillRecordError
 
 _VERSION = 1
-_PACKED = "zlib:"
-_LONG = 16_000
 
 
 def plan_as_json(plan: BackfillPlan) -> dict[str, Any]:
@@ -53,8 +50,7 @@ def encode_backfill(backfill: BackfillPlan | LaunchedBackfill) -> str:
         value: dict[str, Any] = {"plan": plan_as_json(backfill)}
     else:
         value = {"plan": plan_as_json(backfill.plan), "launched": {**asdict(backfill), "plan": None}}
-    text = json.dumps(value, separators=(",", ":"))
-    return text if len(text) < _LONG else _PACKED + base64.b85encode(zlib.compress(text.encode())).decode()
+    return packed(json.dumps(value, separators=(",", ":")))
 
 
 def decode_backfill(text: str, *, where: str) -> BackfillPlan | LaunchedBackfill:
@@ -64,8 +60,7 @@ def decode_backfill(text: str, *, where: str) -> BackfillPlan | LaunchedBackfill
         BackfillRecordError: it isn't such a text, or a newer version wrote it.
     """
     try:
-        packed = text.removeprefix(_PACKED)
-        value = json.loads(zlib.decompress(base64.b85decode(packed)) if packed != text else text)
+        value = json.loads(unpacked(text))
         plan = plan_from_json(value["plan"], where=where)
         launched: Mapping[str, Any] | None = value.get("launched")
         if launched is None:
@@ -77,7 +72,7 @@ def decode_backfill(text: str, *, where: str) -> BackfillPlan | LaunchedBackfill
             before={table: int(at) for table, at in launched["before"].items()},
             is_staged=bool(launched["is_staged"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BackfillRecordError(where=where, cause=f"{type(error).__name__}: {error}") from error
 
 

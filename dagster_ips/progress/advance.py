@@ -167,5 +167,4 @@ class Advance:
 
 
 def _made(table: TableProgress | None, partition: str | None) -> Making | None:
-    made = table.progress.made if table is not None else {}
-    return made.get(partition, made.get(None))
+    return table.progress.making(partition) if table is not None else None

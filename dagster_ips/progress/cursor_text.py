@@ -14,7 +14,7 @@ from dagster_ips.core.packed_text import packed, unpacked
 from dagster_ips.core.watermark import Watermark
 from dagster_ips.errors import StateUnreadableError, StateVersionError
 from dagster_ips.progress.cursor import Copy, Cursor, Job, Request, RequestKind
-from dagster_ips.progress.progress_text import progress_from, progress_text
+from dagster_ips.progress.progress_text import mark_from, mark_json, progress_from, progress_text
 
 _VERSION = 1
 
@@ -24,7 +24,7 @@ def copy_text(copy: Copy) -> str:
     value = {
         "mark": astuple(copy.mark) if copy.mark else None,
         "is_reported": copy.is_reported,
-        "begun": {upstream: _mark_json(at) for upstream, at in copy.begun.items()},
+        "begun": {upstream: mark_json(at) for upstream, at in copy.begun.items()},
         "progress": progress_text(copy.progress),
     }
     return _text(value)
@@ -32,7 +32,7 @@ def copy_text(copy: Copy) -> str:
 
 def requests_text(requests: tuple[Request, ...]) -> str:
     """``requests`` as text."""
-    shown = [{**asdict(each), "before": _mark_json(each.before), "after": _mark_json(each.after)} for each in requests]
+    shown = [{**asdict(each), "before": mark_json(each.before), "after": mark_json(each.after)} for each in requests]
     return _text({"requests": shown})
 
 
@@ -85,7 +85,7 @@ def _copy(value: Mapping[str, Any], asset: str) -> Copy:
             progress_from(value["progress"], where=asset, asset=asset),
             TargetMark(*value["mark"]) if value["mark"] else None,
             bool(value["is_reported"]),
-            {upstream: _mark(at) for upstream, at in value["begun"].items()},
+            {upstream: mark_from(at) for upstream, at in value["begun"].items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _unreadable(asset, error) from error
@@ -93,7 +93,7 @@ def _copy(value: Mapping[str, Any], asset: str) -> Copy:
 
 def _request(value: Mapping[str, Any], asset: str) -> Request:
     try:
-        marks = {"before": _mark(value["before"]), "after": _mark(value["after"])}
+        marks = {"before": mark_from(value["before"]), "after": mark_from(value["after"])}
         return Request(**{**value, "kind": RequestKind(value["kind"]), **marks})
     except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(asset, error) from error
@@ -124,11 +124,3 @@ def _capture(value: Mapping[str, Any]) -> Capture:
 
 def _mark_of(value: Mapping[str, Any] | None) -> Watermark | None:
     return Watermark(**value) if value else None
-
-
-def _mark_json(mark: Watermark | None) -> list[Any] | None:
-    return list(astuple(mark)) if mark else None
-
-
-def _mark(value: list[Any] | None) -> Watermark | None:
-    return Watermark(*value) if value else None

@@ -59,7 +59,7 @@ def made_after(  # noqa: PLR0913  # all are independent
     is_whole = origin.replaces_all or mode is Mode.FULL
 
     def making(partition: str | None) -> Making:
-        made = known.get(partition, known.get(None))
+        made = before.making(partition) if before is not None else None
         if is_whole or partition in anew:
             return whole
         if partition is not None and made not in (None, whole) and partition not in known and was_empty(partition):
@@ -87,7 +87,7 @@ def restored_made(now: Progress, before: Progress, partitions: Iterable[str | No
     keys = list(partitions)
     if keys == [None]:
         return dict(before.made)
-    own = {key: before.made.get(key, before.made.get(None, Making())) for key in keys}
+    own = {key: before.making(key) or Making() for key in keys}
     return {**now.made, **own}
 
 
@@ -132,7 +132,7 @@ def made_of(progress: Progress, partitions: Iterable[str | None]) -> dict[str | 
 
 def _made(progress: Progress, partitions: Iterable[str | None]) -> dict[str | None, Making]:
     """As ``made_of``, with partitions that were never computed."""
-    found = {key: progress.made.get(key, progress.made.get(None)) for key in partitions}
+    found = {key: progress.making(key) for key in partitions}
     return {key: made for key, made in found.items() if made is not None}
 
 

@@ -177,6 +177,10 @@ class Progress:
     obeyed: int = 0
     known_to: TargetMark | None = None
 
+    def making(self, partition: str | None) -> Making | None:
+        """How the rows of a partition were made; None if nothing says so."""
+        return self.made.get(partition, self.made.get(None))
+
     def state(self, edge: Edge, target: TargetMark | None) -> EdgeState:
         """How far the table, or one of its partitions, contains an upstream, as the snapshot ``target`` says."""
         known = self.inputs.get(edge.upstream)

@@ -71,10 +71,10 @@ def progress_from(text: str, *, where: str, asset: str) -> Progress:
 def _input_json(progress: InputProgress) -> dict[str, Any]:
     sharing = progress.sharing
     value = {
-        "at": _mark_json(progress.at),
+        "at": mark_json(progress.at),
         "behind": _keys_json(progress.behind),
         "untaken": _keys_json(progress.untaken),
-        "files": [_mark_json(progress.files.to_inclusive), progress.files.taken, progress.files.total]
+        "files": [mark_json(progress.files.to_inclusive), progress.files.taken, progress.files.total]
         if progress.files
         else None,
         "division": progress.division,
@@ -87,7 +87,7 @@ def _input_json(progress: InputProgress) -> dict[str, Any]:
 def _input(value: Mapping[str, Any]) -> InputProgress:
     files, sharing = value.get("files"), value.get("sharing")
     return InputProgress(
-        at=_mark(value.get("at")),
+        at=mark_from(value.get("at")),
         behind=_keys(value.get("behind", ())),
         untaken=_keys(value.get("untaken", ())),
         files=FileSet(Watermark(*files[0]), int(files[1]), int(files[2])) if files else None,
@@ -102,18 +102,24 @@ def _keys_json(since: Mapping[str, Watermark | None]) -> list[Any]:
     groups: dict[Watermark | None, list[str]] = {}
     for key in sorted(since):
         groups.setdefault(since[key], []).append(key)
-    return [[_mark_json(mark), keys] for mark, keys in groups.items()]
+    return [[mark_json(mark), keys] for mark, keys in groups.items()]
 
 
 def _keys(groups: Iterable[Any]) -> dict[str, Watermark | None]:
-    return {key: _mark(mark) for mark, keys in groups for key in keys}
+    return {key: mark_from(mark) for mark, keys in groups for key in keys}
 
 
-def _mark_json(mark: Watermark | None) -> list[Any] | None:
+def mark_json(mark: Watermark | None) -> list[Any] | None:
+    """A watermark as JSON."""
     return list(astuple(mark)) if mark else None
 
 
-def _mark(value: list[Any] | None) -> Watermark | None:
+def mark_from(value: list[Any] | None) -> Watermark | None:
+    """The watermark that ``mark_json`` gave.
+
+    Raises:
+        TypeError: it is none.
+    """
     return Watermark(*value) if value else None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dagster_ips.core.ancestry import Snapshot
+from dagster_ips.core.ancestry import MAIN, Snapshot
 from dagster_ips.core.capture import TargetMark
 from dagster_ips.core.ownership import ASSET, writer_of
 from dagster_ips.core.watermark import Watermark
@@ -106,7 +106,7 @@ def _require_whole(target: TableMetadata, found: TableProgress, asset: str) -> N
 
 
 def _watermark(snapshot: Snapshot, target: TableMetadata) -> Watermark:
-    return Watermark.at(snapshot, table_uuid=target.uuid, ref="main", schema_id=target.current_schema_id)
+    return Watermark.at(snapshot, table_uuid=target.uuid, ref=MAIN, schema_id=target.current_schema_id)
 
 
 def newest_progress(target: TableMetadata) -> TableProgress | None:
@@ -139,7 +139,7 @@ def progress_at(target: TableMetadata, snapshot: Snapshot) -> TableProgress:
 
 def progress_before(target: TableMetadata, snapshot_id: int) -> TableProgress | None:
     """The progress that ``target`` had at one of its snapshots; None if none of its retained ancestors says it."""
-    for snapshot in target.as_of(snapshot_id, "main").ancestry().snapshots:
+    for snapshot in target.as_of(snapshot_id, MAIN).ancestry().snapshots:
         if PROGRESS in snapshot.summary:
             return progress_at(target, snapshot)
     return None

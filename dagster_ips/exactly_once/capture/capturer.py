@@ -160,7 +160,7 @@ class Capturer:
                 raise
             return None
 
-    def _input(  # all are independent
+    def _input(
         self,
         request: CaptureRequest,
         tracked: TrackedInput,
@@ -422,9 +422,9 @@ def _made(
     """How the target's rows were made, by partition, of those of ``states`` that have consumed anything."""
     if target is None or target.head_snapshot_id() is None:
         return {}
-    made = known.progress.made if known is not None else {}
+    progress = known.progress if known is not None else Progress()
     begun = [state.edge.partition for state in states if state.committed or state.file_set]
-    return {partition: made.get(partition, made.get(None, Making())) for partition in begun}
+    return {partition: progress.making(partition) or Making() for partition in begun}
 
 
 def _was_partitioned(known: TableProgress | None, inputs: Sequence[TrackedInput]) -> bool:

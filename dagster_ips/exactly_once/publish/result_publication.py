@@ -152,9 +152,9 @@ def _require_same_plan(
     """
     if result.mode is Mode.FULL or not isinstance(table.write_mode, Combine) or table.code is None:
         return
-    made = known.made if known is not None else {}
+    progress = known or Progress()
     going_on = {each.edge.partition for each in captures if not each.is_of_new_partition}
-    making = {partition: made.get(partition, made.get(None, Making())) for partition in going_on}
+    making = {partition: progress.making(partition) or Making() for partition in going_on}
     if why := not_made_by_plan(making, table.code, table.plan, texts_in(PLANS, existing.properties)):
         raise PlanChangedError(table=table.name, problem=why)
 
