@@ -13,6 +13,7 @@ from dagster_ips.core.watermark import Watermark
 from dagster_ips.exactly_once.capture import capturer
 from dagster_ips.exactly_once.publish import publisher, result_writer
 from dagster_ips.iceberg.metadata import TableMetadata
+from dagster_ips.progress import cursor as cursor_module
 from dagster_ips.progress.advance import Advance, Standing
 from dagster_ips.progress.cursor import Cursor
 from dagster_ips.progress.progress import ChangedKeys, InputProgress
@@ -44,8 +45,7 @@ def believing_the_cursor(patch: pytest.MonkeyPatch) -> None:
         copy = cursor.copy
         return TableProgress(copy.progress, copy.mark) if copy and copy.mark else found
 
-    for each in (capturer, publisher):
-        patch.setattr(each, "known_progress", believed)
+    patch.setattr(cursor_module, "known_progress", believed)
 
 
 def published_twice(patch: pytest.MonkeyPatch) -> None:
